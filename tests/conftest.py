@@ -1,0 +1,96 @@
+"""Fixtures that every test may use: real databases, one fresh one a test.
+
+`backend` is `sqlite` or `postgres`; `arm` is `auto` (the native arm) or `portable`. A test that takes `database_url`
+runs on both backends; one that also takes `arm` runs on all four arms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.postgres import PostgresServer, stop_orphans
+
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The controller starts the server once; xdist's workers are told where it is."""
+    for name in [name for name in os.environ if name.startswith("JOBKIT_")]:
+        del os.environ[name]
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None and "jobkit_pg" in worker:
+        directory, port = worker["jobkit_pg"]
+        config.stash[SERVER] = PostgresServer(Path(directory), port)
+
+
+SERVER: pytest.StashKey[PostgresServer] = pytest.StashKey()
+OWNED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+def _server(config: pytest.Config) -> PostgresServer:
+    if SERVER not in config.stash:
+        stop_orphans()
+        config.stash[SERVER] = PostgresServer.create()
+        config.stash[OWNED] = True
+    return config.stash[SERVER]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist: hand the one server over to each worker."""
+    server = _server(node.config)
+    node.workerinput["jobkit_pg"] = (str(server.directory), server.port)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server where it was started."""
+    if config.stash.get(OWNED, False):
+        config.stash[SERVER].destroy()
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """The session's shared Postgres server. Never stop it: tests that do make one of their own."""
+    return _server(request.config)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The kind of database that the test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["auto", "portable"])
+def arm(request: pytest.FixtureRequest) -> str:
+    """The storage's arm: the backend's own, or the portable one."""
+    return str(request.param)
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a fresh, empty Postgres database."""
+    name = postgres.new_database()
+    yield postgres.url(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of a SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'jobkit-test.db'}"
+
+
+@pytest.fixture
+def database_url(backend: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a fresh, empty database of the kind `backend`."""
+    return str(request.getfixturevalue(f"{backend}_url"))

