@@ -1,0 +1,1 @@
+"""Example workers for jobkit: facts, thumbnails and a catalogue of a folder's files."""
