@@ -1,8 +1,8 @@
 """The typed events that observers of `jobkit_event` receive.
 
-Invariant: an event says what has happened and is never a way to change it. Fields are plain values, text that
-may quote user data (`error`) is redacted already, durations are milliseconds, and `at` is an aware UTC instant.
-New events and new fields with defaults may come with any release; none is taken away.
+Invariant: an event says what has happened and is never a way to change it. Fields are plain values; text
+that may quote user data (`error`) is redacted already, durations are milliseconds, `at` is an aware UTC
+instant. New events and new fields with defaults may come with any release; none is taken away.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class JobStopped(JobEvent):
 class JobFailed(JobEvent):
     """A run ended with an error and its result stands in the database.
 
-    `state` is `retryable` (then `retry_at` says when) or `discarded`; `error` is the stored text (redacted, cut).
+    `state` is `retryable` (then `retry_at` says when) or `discarded`; `error` is the stored text.
     """
 
     name: ClassVar[str] = "job.exception"
@@ -117,7 +117,7 @@ class JobLeaseLost(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOverrunning(JobEvent):
-    """A run was told to stop (`why`: `timeout`, `cancelled`, `shutdown`) and has not; row and slot stay taken."""
+    """A run was told to stop (`why`: `timeout`, `cancelled`, `shutdown`) and has not: row and slot stay."""
 
     name: ClassVar[str] = "job.overrunning"
     why: str
