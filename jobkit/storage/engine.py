@@ -1,0 +1,400 @@
+"""Engines and connections: how jobkit opens a database, and what a transaction means on each of its
+connections.
+
+Invariants: jobkit's SQLite transactions take the write lock when they begin, so none ever fails half-way for
+want of it; waiting for it is a fair loop of our own (SQLite's starves writers); a process never uses a
+connection that its parent opened; node connections come from no pool, so jobs cannot starve the node of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import select
+import sqlite3
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExecutionContext
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
+
+from jobkit.errors import ConfigError
+from jobkit.storage.faults import Fault, classify, is_busy, retrying
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+__all__ = [
+    "DatabaseSettings",
+    "Fault",
+    "atomic",
+    "classify",
+    "configure_sqlite",
+    "in_transaction",
+    "make_engine",
+    "node_connection",
+    "read_engine",
+    "reading",
+    "retrying",
+    "sqlite_configured",
+]
+
+log = logging.getLogger("jobkit.storage")
+
+BUSY_DEADLINE: Final = 10.0
+"""Seconds that a statement waits for SQLite's lock."""
+_READ_TIMEOUT_MS: Final = 15_000
+_BEGIN: Final = "jobkit_begin"
+_AUTOCOMMIT: Final = "jobkit_autocommit"
+
+
+class DatabaseSettings(Protocol):
+    """The part of `Config` that engines are made from."""
+
+    @property
+    def database_url(self) -> str:
+        """Any SQLAlchemy URL of SQLite or Postgres; the driver it names is not used."""
+        ...
+
+    @property
+    def sqlite_synchronous(self) -> str:
+        """`full` or `normal`."""
+        ...
+
+    @property
+    def postgres_prepare(self) -> str:
+        """`auto`, `on` or `off`: whether statements are prepared on the server."""
+        ...
+
+
+# --- making engines
+
+
+def make_engine(config: DatabaseSettings) -> Engine:
+    """The engine of an app: psycopg 3 or sqlite3, whatever driver the URL names.
+
+    Raises ConfigError for a URL that is no URL, another database, or SQLite in memory.
+    """
+    engine = _build(config, pooled=True)
+    _node_engines[engine] = _build(config, pooled=False)
+    return engine
+
+
+def read_engine(config: DatabaseSettings) -> Engine:
+    """An engine that cannot write: transactions are read-only, never wait for writers, and give up after 15
+    s.
+    """
+    url = _url(config)
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(
+            "sqlite://", creator=lambda: _open_for_reading(url), poolclass=QueuePool, pool_size=5
+        )
+        _real_begin(engine, default="DEFERRED")
+    else:
+        engine = _postgres(url, config, pooled=True)
+        event.listen(engine, "begin", _read_only)
+    _forget_in_children(engine)
+    return engine
+
+
+_node_engines: weakref.WeakKeyDictionary[Engine, Engine] = weakref.WeakKeyDictionary()
+
+
+def _build(config: DatabaseSettings, *, pooled: bool) -> Engine:
+    url = _url(config)
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=_SQLITE_ARGS)
+        _configure(engine, config.sqlite_synchronous.upper())
+    else:
+        engine = _postgres(url, config, pooled=pooled)
+    _forget_in_children(engine)
+    return engine
+
+
+def _url(config: DatabaseSettings) -> URL:
+    try:
+        url = make_url(config.database_url)
+    except Exception as error:
+        raise ConfigError(f"database_url is not a database URL: {config.database_url!r}") from error
+    backend = url.get_backend_name()
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise ConfigError(f"database_url: {backend!r} is not supported; use sqlite or postgresql")
+    if not url.database or url.database == ":memory:" or "mode=memory" in str(url):
+        raise ConfigError(
+            "database_url: a database in memory is seen by one connection only; name a file, "
+            "such as sqlite:///jobkit.db"
+        )
+    return url.set(drivername="sqlite+pysqlite")
+
+
+def _forget_in_children(engine: Engine) -> None:
+    if not hasattr(os, "register_at_fork"):
+        return
+    ref = weakref.ref(engine)
+
+    def forget() -> None:
+        if (alive := ref()) is not None:
+            alive.dispose(close=False)
+
+    os.register_at_fork(after_in_child=forget)
+
+
+# --- SQLite
+
+_SQLITE_ARGS: Final[dict[str, Any]] = {"timeout": 0, "check_same_thread": False}
+_configured: weakref.WeakSet[object] = weakref.WeakSet()
+
+
+def configure_sqlite(engine: Engine | AsyncEngine, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") ->
+None:
+    """Makes a user's own SQLite engine fit for enqueueing: call it once, right after making the engine.
+
+    WAL; a real BEGIN, which takes the write lock at once (`execution_options(jobkit_begin="DEFERRED")` on a
+    connection or engine that only reads leaves it); waiting for locks up to 10 s. Works for sqlite3 and
+    aiosqlite. Raises ConfigError for another database.
+    """
+    sync_engine = engine if isinstance(engine, Engine) else engine.sync_engine
+    if sync_engine.dialect.name != "sqlite":
+        raise ConfigError(f"configure_sqlite: this engine speaks {sync_engine.dialect.name}, not SQLite")
+    if sync_engine.dialect not in _configured:
+        _configure(sync_engine, synchronous)
+
+
+def sqlite_configured(conn: Connection) -> bool:
+    """Whether the engine behind `conn` went through `configure_sqlite` (or is jobkit's own)."""
+    return conn.dialect in _configured
+
+
+def _configure(engine: Engine, synchronous: str) -> None:
+    _configured.add(engine.dialect)
+    patient = engine.dialect.driver == "pysqlite"  # the others must not block an event loop
+
+    def prepare(raw: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        if record.info.get("jobkit_prepared") is not raw:
+            _prepare_sqlite(raw, synchronous, busy_timeout=0 if patient else int(BUSY_DEADLINE * 1000))
+            record.info["jobkit_prepared"] = raw
+
+    event.listen(engine, "checkout", prepare)
+    _real_begin(engine, default="IMMEDIATE")
+    if patient:
+        event.listen(engine, "do_execute", _execute_patiently)
+
+
+def _prepare_sqlite(raw: Any, synchronous: str, *, busy_timeout: int) -> None:
+    if getattr(raw, "autocommit", -1) in (True, False):  # 3.12's own mode would open deferred transactions
+        raw.commit()
+        raw.autocommit = -1
+    raw.isolation_level = None
+    cursor = raw.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {busy_timeout}")
+    cursor.execute("PRAGMA journal_mode")
+    if str(cursor.fetchone()[0]).lower() != "wal":
+        _set_wal(cursor)
+    cursor.execute(f"PRAGMA synchronous = {synchronous}")
+    cursor.close()
+
+
+def _set_wal(cursor: DBAPICursor) -> None:
+    """SQLite calls no busy handler for this pragma, so that processes which open a new file together would
+    fail.
+    """
+    end = time.monotonic() + BUSY_DEADLINE
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            if classify(error) is Fault.READONLY:
+                return
+            if classify(error) is not Fault.LOCKED or time.monotonic() >= end:
+                raise
+            time.sleep(random.uniform(0.002, 0.008))
+
+
+def _real_begin(engine: Engine, *, default: str) -> None:
+    def begin(conn: Connection) -> None:
+        how = conn.info.get(_BEGIN) or conn.get_execution_options().get(_BEGIN, default)
+        if how:
+            conn.exec_driver_sql(f"BEGIN {how}")
+
+    event.listen(engine, "begin", begin)
+
+
+def _execute_patiently(
+    cursor: DBAPICursor, statement: str, parameters: Any, context: ExecutionContext | None
+) -> bool:
+    try:
+        cursor.execute(statement, parameters)
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        _wait_and_execute(cursor, statement, parameters)
+    return True
+
+
+def _wait_and_execute(cursor: DBAPICursor, statement: str, parameters: Any) -> None:
+    end = time.monotonic() + BUSY_DEADLINE
+    while True:
+        time.sleep(random.uniform(0.0005, 0.003))
+        try:
+            cursor.execute(statement, parameters)
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= end:
+                raise
+
+
+def _open_for_reading(url: URL) -> sqlite3.Connection:
+    """mode=rw, so that a missing file is an error instead of a new file."""
+    name = url.database or ""
+    if not name.startswith("file:"):
+        name = f"file:{quote(os.path.abspath(name))}?mode=rw"
+    raw = sqlite3.connect(name, uri=True, timeout=5, check_same_thread=False, isolation_level=None)
+    raw.execute("PRAGMA query_only = 1")
+    return raw
+
+
+# --- Postgres
+
+_POSTGRES_ARGS: Final[dict[str, str | int]] = {
+    "application_name": "jobkit",
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool) -> Engine:
+    defaults = {name: value for name, value in _POSTGRES_ARGS.items() if name not in url.query}
+    engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=defaults)
+    prepare = config.postgres_prepare
+
+    def opened(raw: Any, _: ConnectionPoolEntry) -> None:
+        if prepare == "off" or (prepare == "auto" and _behind_pooler(raw)):
+            raw.prepare_threshold = None
+
+    event.listen(engine, "connect", opened)
+    if pooled:
+        event.listen(engine, "checkout", _refuse_stale)
+    return engine
+
+
+def _behind_pooler(raw: Any) -> bool:
+    """A pooler answers the handshake with a process id of its own."""
+    autocommit, raw.autocommit = raw.autocommit, True
+    try:
+        row = raw.execute("SELECT pg_backend_pid()").fetchone()
+        return bool(row[0] != raw.info.backend_pid)
+    finally:
+        raw.autocommit = autocommit
+
+
+def _refuse_stale(raw: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+    """An idle connection has nothing to read, unless the server said good-bye. Costs no round trip."""
+    if not _readable(raw.fileno()):
+        return
+    try:
+        raw.execute("SELECT 1")
+        raw.rollback()
+    except Exception as error:
+        raise DisconnectionError("the server closed this connection") from error
+
+
+def _readable(fileno: int) -> bool:
+    if not hasattr(select, "poll"):
+        return bool(select.select([fileno], [], [], 0)[0])
+    poller = select.poll()
+    poller.register(fileno, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _read_only(conn: Connection) -> None:
+    """For this transaction only: a session's setting would stay behind in a transaction-mode pooler."""
+    conn.exec_driver_sql(f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = {_READ_TIMEOUT_MS}")
+
+
+# --- connections and transactions
+
+
+def node_connection(engine: Engine, *, autocommit: bool) -> Connection:
+    """A connection for one thread of a node, from no pool; the caller closes it.
+
+    `autocommit`: each statement commits by itself, in one round trip; `atomic` still makes real
+    transactions. After Fault.LOST close it and make another.
+    """
+    conn = _node_engines.get(engine, engine).connect()
+    if not autocommit:
+        return conn
+    if conn.dialect.name == "sqlite":
+        return conn.execution_options(**{_BEGIN: None, _AUTOCOMMIT: True})
+    return conn.execution_options(isolation_level="AUTOCOMMIT", **{_AUTOCOMMIT: True})
+
+
+def _autocommits(conn: Connection) -> bool:
+    return bool(conn.get_execution_options().get(_AUTOCOMMIT))
+
+
+def in_transaction(conn: Connection) -> bool:
+    """Whether a transaction that somebody else will end is open on `conn`.
+
+    SQLAlchemy counts autocommitted statements as one, so there the driver is asked.
+    """
+    if not _autocommits(conn):
+        return conn.in_transaction()
+    raw: Any = conn.connection.driver_connection
+    if conn.dialect.name == "sqlite":
+        return bool(raw.in_transaction)
+    return bool(raw.info.transaction_status != 0)
+
+
+@contextmanager
+def atomic(conn: Connection) -> Iterator[Connection]:
+    """All or nothing: joins the transaction that is open on `conn`, else runs and commits one of its own."""
+    if in_transaction(conn):
+        yield conn
+    elif _autocommits(conn):
+        with _own_transaction(conn):
+            yield conn
+    else:
+        with conn.begin():
+            yield conn
+
+
+@contextmanager
+def _own_transaction(conn: Connection) -> Iterator[None]:
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if conn.dialect.name == "sqlite" else "BEGIN")
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first error tells; a lost connection rolls back by itself
+            conn.exec_driver_sql("ROLLBACK")
+        raise
+    conn.exec_driver_sql("COMMIT")
+
+
+@contextmanager
+def reading(conn: Connection) -> Iterator[Connection]:
+    """A consistent read that takes no write lock: in the open transaction, else in a short one of its own."""
+    if in_transaction(conn) or _autocommits(conn):
+        yield conn
+        return
+    conn.info[_BEGIN] = "DEFERRED"
+    try:
+        with conn.begin():
+            yield conn
+    finally:
+        if not conn.invalidated:
+            conn.info.pop(_BEGIN, None)
