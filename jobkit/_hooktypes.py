@@ -110,8 +110,8 @@ class Node(Protocol):
         ...
 
     @property
-    def queues(self) -> tuple[str, ...]:
-        """The names of the queues it works on."""
+    def queues(self) -> Mapping[str, int]:
+        """The queues it works on, each with how many of its jobs may run here at a time."""
         ...
 
     def leases(self) -> frozenset[Lease]:
