@@ -1,8 +1,8 @@
 """The canonical form of args, of which uniqueness keys are made.
 
 Invariant: equal values have one form in every process, host and Python version, and values that differ have
-forms that differ. So dict keys and sets are sorted, lists keep their order, datetimes become instants, decimals
-lose the zeros that carry no value. Changing anything here changes every stored key.
+forms that differ. So dict keys and sets are sorted, lists keep their order, datetimes become instants,
+decimals lose the zeros that carry no value. Changing anything here changes every stored key.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class JobInfo:
     stop_flag: Callable[[], bool] = field(default=_never, compare=False, repr=False)
 
     def should_stop(self) -> bool:
-        """True once the job was cancelled, has timed out, or its node is shutting down. Any thread may ask."""
+        """True once the job was cancelled, has timed out, or its node is shutting down. Thread-safe."""
         return self.stop_flag()
 
 

@@ -1,7 +1,7 @@
 """Uniqueness: which jobs count as the same, and for how long.
 
-Invariant: a key depends on worker, queue, the selected args and the period's bucket alone, never on the process
-that makes it, so that the unique index may decide.
+Invariant: a key depends on worker, queue, the selected args and the period's bucket alone, never on the
+process that makes it, so that the unique index may decide.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Unique:
     keys: names of the args that count; None = every arg, also one that is added later.
     by: "args", or "worker" where no arg counts.
     period: length of the windows; None = for as long as the first job holds its key.
-    states: "incomplete" = the key is free again once the job has reached a final state, "all" = once its row is
-        gone.
+    states: "incomplete" = the key is free again once the job is in a final state, "all" = once its row is
+    gone.
     """
 
     keys: tuple[str, ...] | None = None
@@ -72,7 +72,7 @@ class Unique:
         return hashlib.sha256(form).hexdigest()
 
     def period_bucket(self, now: datetime) -> int | None:
-        """Number of the window that `now` lies in: floor(now / period), from 1970 UTC. None without a period."""
+        """Number of the window that `now` lies in: floor(now / period), since 1970 UTC; None if not set."""
         return None if self.period is None else (now - _EPOCH) // self.period
 
     def _selected(self, args: Mapping[str, object]) -> Mapping[str, object] | None:
