@@ -25,7 +25,7 @@ def check_name(value: object, what: str, error: type[JobkitError] = ArgsError) -
     """`value` as the name of a queue, worker, cron key or plugin; else raises `error` with the rule."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
-    raise error(f"{what}: {value!r} is no name (1 to 128 ASCII letters, digits, '_', '-', '.', '/')")
+    raise error(f"{what}: {value!r:.150} is no name (1 to 128 ASCII letters, digits, '_', '-', '.', '/')")
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
