@@ -302,7 +302,7 @@ class QueueConfig:
             raise ConfigError(f"paused is {show(self.paused)}; expected true or false")
 
 
-QueueSpec: TypeAlias = "str | Mapping[str, int | QueueConfig] | Iterable[str]"
+QueueSpec: TypeAlias = str | Mapping[str, int | QueueConfig] | Iterable[str]
 """`"default:10,mail:5"`, a mapping of names to limits or QueueConfigs, or a list of `"name:limit"`."""
 
 
