@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Final
 
@@ -93,6 +93,14 @@ def _datetime(value: datetime) -> str:
     return value.isoformat() if value.utcoffset() is None else f"@{instant(value)}"
 
 
+def _time(value: time) -> str:
+    offset = value.utcoffset()
+    if offset is None:
+        return value.isoformat()
+    since = datetime.combine(_FIRST, value.replace(tzinfo=None)) - _FIRST
+    return f"@{(since - offset) // _MICROSECOND}"
+
+
 def instant(value: datetime) -> int:
     """The instant of an aware datetime: microseconds since 0001-01-01 UTC; never overflows."""
     offset = value.utcoffset() or timedelta(0)
@@ -107,5 +115,6 @@ _FORMS: Final[dict[type, Callable[..., object]]] = {
     frozenset: _set,
     float: _float,
     datetime: _datetime,
+    time: _time,
     Decimal: _decimal,
 }

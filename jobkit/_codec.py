@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -69,6 +70,8 @@ def _lost(value: Any, back: Any) -> str:
         old, new = getattr(value, field.name), getattr(back, field.name)
         if type(old) is not type(new):
             return f"arg {field.name!r}: {type(old).__name__} comes back from JSON as {type(new).__name__}"
+        if isinstance(old, datetime) and not same(old, new):
+            return f"arg {field.name!r}: its offset from UTC has no form in JSON; convert it to UTC"
         if not same(old, new, strict=True):
             return f"arg {field.name!r} does not survive JSON; declare the types of what it holds"
     return "args do not survive JSON; large floats need a field of type float"
@@ -84,9 +87,19 @@ def _inspected(cls: type, place: str) -> bool:
         raise WorkerDefinitionError(f"{place}: args need types with a JSON form: {error}") from error
     loose = False
     for part in _parts(root, set()):
-        loose = loose or isinstance(part, mi.AnyType | mi.RawType)
-        _check_part(part, place)
+        if _is_loose(part):
+            loose = True
+        else:
+            _check_part(part, place)
     return loose
+
+
+def _is_loose(part: mi.Type) -> bool:
+    if isinstance(
+        part, mi.UnionType
+    ):  # jsonb makes ints of large floats, which only a plain float field undoes
+        return {mi.IntType, mi.FloatType} <= set(map(type, part.types))
+    return isinstance(part, mi.AnyType | mi.RawType) or getattr(part, "cls", None) is object
 
 
 def _check_part(part: mi.Type, place: str) -> None:

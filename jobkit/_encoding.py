@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ MAX_DEPTH: Final = 100
 
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_EXPONENT: Final = re.compile(rb"\de")
+_ATOMS: Final = frozenset({str, int, bool, float, type(None)})
 _BIG_FLOAT: Final = 1e16
 _ENCODE: Final = msgspec.json.Encoder(decimal_format="string").encode
 _DECODE: Final = msgspec.json.Decoder().decode
@@ -74,6 +76,8 @@ def survives(value: object, back: object, raw: bytes, decode: Callable[[bytes], 
     """True if `back`, decoded from `raw`, is `value` in every part, types included, on Postgres too."""
     if not same(value, back, strict=True):
         return False
+    if not _EXPONENT.search(raw):
+        return True
     jsonb = _as_jsonb(_DECODE(raw))
     return jsonb is None or same(value, decode(_ENCODE(jsonb)), strict=True)
 
@@ -83,28 +87,51 @@ def same(a: Any, b: Any, *, strict: bool = False) -> bool:
 
     strict: types must agree as well, but for an int where a float came back.
     """
-    if isinstance(a, datetime) and isinstance(b, datetime):
-        return _same_moment(a, b)
-    if strict and type(a) is not type(b) and (type(a), type(b)) != (int, float):
-        return False
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(item, b[key], strict=strict) for key, item in a.items())
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and type(a) is type(b):
-        return len(a) == len(b) and all(same(x, y, strict=strict) for x, y in zip(a, b, strict=True))
-    if isinstance(a, set | frozenset) and isinstance(b, set | frozenset):
-        return {_moment(x) for x in a} == {_moment(y) for y in b}
+    if type(a) in _ATOMS:
+        return bool(a == b) and (not strict or type(a) is type(b) or type(b) is float)
+    if strict and type(a) is not type(b):
+        return isinstance(a, datetime) and isinstance(b, datetime) and _same_moment(a, b)
+    for kind, compare in _BY_PARTS.items():
+        if isinstance(a, kind) and isinstance(b, kind):
+            return compare(a, b, strict)
     names = _fields(a) if type(a) is type(b) else ()
     if names:
         return all(same(getattr(a, name), getattr(b, name), strict=strict) for name in names)
     return bool(a == b)
 
 
-def _same_moment(a: datetime, b: datetime) -> bool:
+def _same_dict(a: dict[object, object], b: dict[object, object], strict: bool) -> bool:
+    # Keys keep their order in text, so their types may be compared side by side.
+    if strict and [*map(type, a)] != [*map(type, b)]:
+        return False
+    return a.keys() == b.keys() and all(same(item, b[key], strict=strict) for key, item in a.items())
+
+
+def _same_list(a: Sequence[object], b: Sequence[object], strict: bool) -> bool:
+    pairs = zip(a, b, strict=False)
+    return type(a) is type(b) and len(a) == len(b) and all(same(x, y, strict=strict) for x, y in pairs)
+
+
+def _same_set(a: Iterable[object], b: Iterable[object], strict: bool) -> bool:
+    return {_moment(x) for x in a} == {_moment(y) for y in b}
+
+
+def _same_moment(a: datetime, b: datetime, strict: bool = False) -> bool:
     return (a.utcoffset() is None) == (b.utcoffset() is None) and _moment(a) == _moment(b)
 
 
 def _moment(value: object) -> object:
     return instant(value) if isinstance(value, datetime) and value.utcoffset() is not None else value
+
+
+_BY_PARTS: Final[dict[type, Callable[[Any, Any, bool], bool]]] = {
+    dict: _same_dict,
+    list: _same_list,
+    tuple: _same_list,
+    set: _same_set,
+    frozenset: _same_set,
+    datetime: _same_moment,
+}
 
 
 def _fields(value: object) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Invariant: two equal requests made in one period have the same unique key, whoev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from jobkit.errors import ArgsError
 from jobkit.jobs import JobRow, JobState, NewJob, Unique
 from jobkit.outcomes import MAX_DELAY
-from jobkit.workers import Worker, decode, encode
+from jobkit.workers import FunctionWorker, Worker, arg_names, decode, encode
 
 __all__ = ["new_job", "prepare"]
 
@@ -105,7 +105,7 @@ def _values(job: NewJob) -> Mapping[str, object]:
     cls = job.worker_type
     if cls is not None and issubclass(cls, Worker):
         instance = decode(cls, job.args)
-        return {name: getattr(instance, name) for name in cls.__dataclass_fields__}
+        return {name: getattr(instance, name) for name in arg_names(cls)}
     values: dict[str, object] = msgspec.json.decode(job.args, type=dict[str, object])
     return values
 
@@ -128,4 +128,6 @@ def _secret_meta(secret: tuple[str, ...]) -> str:
 def _described(job: object) -> str:
     if isinstance(job, type) and issubclass(job, Worker):
         return f"the class {job.__name__}; call it with its args"
+    if isinstance(job, FunctionWorker):
+        return f"the function {job.worker.__jobkit__.name} itself; call it with its args"
     return f"{type(job).__name__} {job!r:.100}"

@@ -45,6 +45,7 @@ __all__ = [
     "FunctionWorker",
     "Worker",
     "WorkerConfig",
+    "arg_names",
     "backoff_of",
     "call_perform",
     "decode",
@@ -212,6 +213,11 @@ def worker_of(thing: type[Worker] | FunctionWorker[..., Any]) -> type[Worker]:
         raise WorkerDefinitionError(f"{thing!r} is no worker: a subclass of Worker or an @worker function is")
     _codec(cls)
     return cls
+
+
+def arg_names(cls: type[Worker]) -> tuple[str, ...]:
+    """The names of a worker's args, in the order of their definition."""
+    return tuple(field.name for field in dataclasses.fields(cast(Any, cls)))
 
 
 def encode(instance: Worker) -> str:
