@@ -1,0 +1,311 @@
+"""Enqueueing: writes jobs in the caller's transaction, or in a short one of jobkit's own.
+
+Invariant: a caller's transaction is joined, never committed and never broken, and workers are woken only for
+rows that have committed. Whatever is wrong with a job is found before the first row is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session, scoped_session
+
+from jobkit._prepare import new_job, prepare
+from jobkit.core import Core, current_core
+from jobkit.jobs import Inserted, JobOptions, JobRow, JobState, NewJob
+from jobkit.storage.engine import (
+    atomic,
+    autocommits,
+    in_transaction,
+    is_stale,
+    node_connection,
+    retrying,
+    sqlite_configured,
+)
+from jobkit.wakeup import waker_of
+from jobkit.workers import Worker
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+
+__all__ = ["AsyncTarget", "Job", "Target", "aenqueue", "aenqueue_all", "enqueue", "enqueue_all", "rows_of"]
+
+log = logging.getLogger("jobkit")
+
+Job: TypeAlias = Worker | NewJob
+Target: TypeAlias = "Session | scoped_session[Session] | Connection | Engine"
+AsyncTarget: TypeAlias = "AsyncSession | async_scoped_session[AsyncSession] | AsyncConnection | AsyncEngine"
+
+UNCONFIGURED = (
+    "jobs are enqueued through an SQLite engine that was not configured for it; call jobkit.configure_sqlite(engine) "
+    "once after making it, or expect 'database is locked' while other processes write"
+)
+
+
+# -- public
+
+
+def enqueue(target: Target, job: Job, /, **options: Unpack[JobOptions]) -> Inserted:
+    """Insert one job through the caller's session, connection or engine.
+
+    With a Session or Connection the row joins its transaction, which is never committed here; an Engine gives it a
+    short transaction of its own. `options` are those of `Worker.job()`. Returns `Inserted(id, duplicate)`.
+
+    Raises ArgsError (args or options refused, nothing written), EnqueueConflict (deadlock or serialization failure: run
+    the transaction again), EnqueueLocked (SQLite stayed locked), NotMigrated.
+    """
+    return enqueue_with(current_core(), target, [job], options)[0]
+
+
+def enqueue_all(target: Target, jobs: Iterable[Job], /) -> list[Inserted]:
+    """Insert many jobs in one statement, unique ones included; one result for each, in the order given.
+
+    A job that equals a row, or an earlier job of the batch, gets that one's id as a duplicate. Raises as `enqueue`;
+    nothing is written unless every job is acceptable.
+    """
+    return enqueue_with(current_core(), target, jobs)
+
+
+async def aenqueue(target: AsyncTarget, job: Job, /, **options: Unpack[JobOptions]) -> Inserted:
+    """`enqueue` for AsyncSession, AsyncConnection and AsyncEngine."""
+    return (await aenqueue_with(current_core(), target, [job], options))[0]
+
+
+async def aenqueue_all(target: AsyncTarget, jobs: Iterable[Job], /) -> list[Inserted]:
+    """`enqueue_all` for AsyncSession, AsyncConnection and AsyncEngine."""
+    return await aenqueue_with(current_core(), target, jobs)
+
+
+# -- for the app's methods, which name the core themselves
+
+
+def enqueue_with(
+    core: Core, target: Target | None, jobs: Iterable[Job], options: JobOptions | None = None
+) -> list[Inserted]:
+    """Enqueue through `target`, or without one in a transaction of jobkit's own."""
+    rows = rows_of(core, [_with_options(job, options) for job in jobs])
+    if not rows:
+        return []
+    if target is None:
+        return _insert_own(core, rows)
+    if isinstance(target, Engine):
+        with target.begin() as conn:
+            return _insert_joining(core, conn, rows)
+    return _insert_joining(core, _connection_of(target), rows)
+
+
+async def aenqueue_with(
+    core: Core, target: AsyncTarget | None, jobs: Iterable[Job], options: JobOptions | None = None
+) -> list[Inserted]:
+    """The async twin of `enqueue_with`; without a target the insert runs in a thread."""
+    rows = rows_of(core, [_with_options(job, options) for job in jobs])
+    if not rows:
+        return []
+    if target is None:
+        return await asyncio.to_thread(_insert_own, core, rows)
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+    def insert(conn: Connection) -> list[Inserted]:
+        return _insert_joining(core, conn, rows)
+
+    if isinstance(target, AsyncEngine):
+        async with target.begin() as connection:
+            return await connection.run_sync(insert)
+    if isinstance(target, AsyncConnection):
+        return await target.run_sync(insert)
+    if hasattr(target, "connection"):
+        return await (await target.connection()).run_sync(insert)
+    raise TypeError(_refused(target, "an AsyncSession, AsyncConnection or AsyncEngine"))
+
+
+# -- in a caller's transaction
+
+
+def _connection_of(target: object) -> Connection:
+    if isinstance(target, Connection):
+        return target
+    if isinstance(target, Session | scoped_session):
+        return target.connection()
+    raise TypeError(_refused(target, "a Session, Connection or Engine"))
+
+
+def _refused(target: object, expected: str) -> str:
+    hint = "; use aenqueue" if "Async" in type(target).__name__ else ""
+    return f"enqueueing takes {expected}, not {type(target).__name__}{hint}"
+
+
+def _insert_joining(core: Core, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
+    if conn.dialect.name == "sqlite" and not sqlite_configured(conn):
+        _warn_unconfigured(conn.engine)
+    inserted = core.storage_for(conn).insert(conn, rows)
+    queues = _queues(rows, inserted)
+    if queues:
+        waker = waker_of(core)
+        if core.config.notify == "in_statement":
+            waker.notify_inside(conn, queues)
+        if _really_open(conn):
+            waker.joined(
+                conn, [(i.id, r.queue) for i, r in zip(inserted, rows, strict=True) if not i.duplicate]
+            )
+        else:
+            waker.wake(queues)
+    return inserted
+
+
+def _really_open(conn: Connection) -> bool:
+    """Whether a transaction is open on the caller's connection. The driver is asked: SQLAlchemy counts autocommitted
+    statements as a transaction, and never says that they were committed.
+    """
+    if autocommits(conn):
+        return in_transaction(conn)
+    raw: Any = conn.connection.driver_connection
+    if hasattr(raw, "is_in_transaction"):  # asyncpg
+        return bool(raw.is_in_transaction())
+    if hasattr(raw, "in_transaction"):  # sqlite3, aiosqlite
+        return bool(raw.in_transaction)
+    if hasattr(raw, "info"):  # psycopg, psycopg2
+        return bool(raw.info.transaction_status != 0)
+    return True
+
+
+_warned: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _warn_unconfigured(engine: Engine) -> None:
+    if engine not in _warned:
+        _warned.add(engine)
+        log.warning(UNCONFIGURED)
+
+
+# -- in a transaction of jobkit's own
+
+
+def _insert_own(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
+    """One short transaction, run again on deadlock and lock; a connection that died while idle is replaced once."""
+    waker, storage = waker_of(core), core.storage
+    inside = core.config.notify == "in_statement"
+
+    def insert() -> list[Inserted]:
+        with (
+            _connections_of(core).borrowed() as conn,
+            _one_transaction(conn, needed=storage.observed or inside or len(rows) > 1),
+        ):
+            inserted = storage.insert(conn, rows)
+            if inside:
+                waker.notify_inside(conn, _queues(rows, inserted))
+            return inserted
+
+    inserted = retrying(insert)
+    waker.wake(_queues(rows, inserted))
+    return inserted
+
+
+@contextmanager
+def _one_transaction(conn: Connection, *, needed: bool) -> Iterator[None]:
+    if needed:
+        with atomic(conn):
+            yield
+    else:
+        yield
+
+
+class _Connections:
+    """A few autocommit connections, kept open: half the cost of a single insert is opening a transaction for it."""
+
+    KEPT = 4
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pid = os.getpid()
+        self._free: list[Connection] = []
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Connection]:
+        """One connection for one insert. What an error leaves behind is thrown away, not kept."""
+        conn = self._take()
+        try:
+            yield conn
+        except BaseException:
+            with suppress(Exception):
+                conn.invalidate()
+            with suppress(Exception):
+                conn.close()
+            raise
+        if len(self._free) < self.KEPT and os.getpid() == self._pid:
+            self._free.append(conn)
+        else:
+            conn.close()
+
+    def _take(self) -> Connection:
+        if os.getpid() != self._pid:  # a fork never uses its parent's connections
+            self._free, self._pid = [], os.getpid()
+        while self._free:
+            with suppress(IndexError):
+                conn = self._free.pop()
+                if not is_stale(conn):
+                    return conn
+                with suppress(Exception):
+                    conn.invalidate()
+        return node_connection(self._engine, autocommit=True)
+
+    def close(self) -> None:
+        """Close all that is not in use."""
+        while self._free:
+            with suppress(Exception):
+                self._free.pop().close()
+
+
+_kept: weakref.WeakKeyDictionary[Engine, _Connections] = weakref.WeakKeyDictionary()
+_kept_lock = threading.Lock()
+
+
+def _connections_of(core: Core) -> _Connections:
+    engine = core.engine
+    found = _kept.get(engine)
+    if found is None:
+        with _kept_lock:
+            found = _kept.setdefault(engine, _Connections(engine))
+    return found
+
+
+def close_connections(engine: Engine) -> None:
+    """Close the connections kept for inserts on this engine; the app does when it is closed."""
+    if (found := _kept.get(engine)) is not None:
+        found.close()
+
+
+# -- the way to the row
+
+
+def rows_of(
+    core: Core, jobs: Sequence[Job], *, system_meta: Mapping[str, object] | None = None
+) -> list[JobRow]:
+    """The rows to insert for these jobs, after `jobkit_job_inserting` had its say.
+
+    `system_meta` are reserved keys that only jobkit's own parts and plugins write (`cron`). Raises ArgsError.
+    """
+    if core.registry.has("jobkit_job_inserting"):
+        jobs = [core.registry.fold("jobkit_job_inserting", new_job(job)) for job in jobs]
+    now = core.clock.now()
+    return [prepare(job, now, system_meta=system_meta) for job in jobs]
+
+
+def _with_options(job: Job, options: JobOptions | None) -> Job:
+    return new_job(job).replace(**options) if options else job
+
+
+def _queues(rows: Sequence[JobRow], inserted: Sequence[Inserted]) -> frozenset[str]:
+    """The queues in which something can run now."""
+    return frozenset(
+        row.queue
+        for row, result in zip(rows, inserted, strict=True)
+        if not result.duplicate and row.state is JobState.AVAILABLE
+    )
