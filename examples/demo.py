@@ -1,7 +1,7 @@
 """The main job, start to finish: scan a folder with filekit's workers and show what became of every job.
 
-Run by `make demo`; needs jobkit and filekit installed, nothing configured. With `--db postgres` it starts a server of
-its own and stops it again.
+Run by `make demo`; needs jobkit and filekit installed, nothing configured. With `--db postgres` it starts a
+server of its own and stops it again.
 """
 
 from __future__ import annotations
@@ -90,19 +90,25 @@ def wait(app: Jobkit, node: subprocess.Popen[bytes]) -> None:
             if node.poll() is not None:
                 raise SystemExit(f"the node ended with exit code {node.returncode}; see {HERE / 'node.log'}")
             if time.monotonic() > give_up:
-                raise SystemExit(f"{total - done} jobs are not done after {DEADLINE:.0f} s; see {HERE / 'node.log'}")
+                raise SystemExit(
+                    f"{total - done} jobs are not done after {DEADLINE:.0f} s; see {HERE / 'node.log'}"
+                )
             time.sleep(0.1)
 
 
 def show(app: Jobkit, url: str) -> bool:
-    """Print the outcomes, one error as an operator sees it, and where to look next. True where all is well."""
+    """Print the outcomes, one error as an operator sees it, and where to look next. True where all is
+    well.
+    """
     found = counts(app)
     table = Table("worker", "state", "jobs", title="What became of the jobs")
     for count in found:
         table.add_row(count.worker, count.state, str(count.jobs))
     console.print(table)
     jobs = app.tables.jobs
-    query = sa.select(jobs.c.id, jobs.c.worker, sa.cast(jobs.c.errors, sa.Text)).where(jobs.c.state == "discarded")
+    query = sa.select(jobs.c.id, jobs.c.worker, sa.cast(jobs.c.errors, sa.Text)).where(
+        jobs.c.state == "discarded"
+    )
     with app.engine.connect() as conn:
         failed = conn.execute(query.order_by(jobs.c.id).limit(1)).first()
     if failed is not None:
@@ -134,7 +140,9 @@ def main() -> int:
         app = Jobkit(url)
         for each in dict.fromkeys((folder, SAMPLES.resolve())):
             app.enqueue(ScanFolder(folder=str(each), output=str(HERE / "output" / (each.name or "root"))))
-        console.print(f"Scanning {folder} on {options.db}; the node's log is {HERE / 'node.log'}", markup=False)
+        console.print(
+            f"Scanning {folder} on {options.db}; the node's log is {HERE / 'node.log'}", markup=False
+        )
         with (HERE / "node.log").open("wb") as log:
             run = [COMMAND, "run", "--queues", "default:4,files:8"]
             node = subprocess.Popen(run, env=environment, stdout=log, stderr=log)

@@ -1,7 +1,7 @@
 """Time and randomness, from outside.
 
-Invariant: nothing in jobkit reads the time or rolls dice other than through a Clock, so tests move time instead of
-sleeping.
+Invariant: nothing in jobkit reads the time or rolls dice other than through a Clock, so tests move time
+instead of sleeping.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a run may say of itself: Done, Snooze, Cancel, Discard.
 
-An outcome may be returned from `perform` or raised from deep inside it, so each is an exception too. Invariant: an
-outcome means the same in the process that made it and, through its JSON form, in the one that records it.
+An outcome may be returned from `perform` or raised from deep inside it, so each is an exception too.
+Invariant: an outcome means the same in the process that made it and, through its JSON form, in the one that
+records it.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Done(Outcome):
 class Snooze(Outcome):
     """Not now: the job becomes `scheduled` again after `delay`, and the attempt does not count.
 
-    `delay`: a timedelta, or seconds as int or float; at least 0 and at most 100 years, else ValueError; anything else
-    is a TypeError.
+    `delay`: a timedelta, or seconds as int or float; at least 0 and at most 100 years, else ValueError;
+    anything else is a TypeError.
     """
 
     __slots__ = ("delay",)

@@ -1,7 +1,7 @@
 """Fixtures that every test may use: real databases, one fresh one a test.
 
-`backend` is `sqlite` or `postgres`; `arm` is `auto` (the native arm) or `portable`. A test that takes `database_url`
-runs on both backends; one that also takes `arm` runs on all four arms.
+`backend` is `sqlite` or `postgres`; `arm` is `auto` (the native arm) or `portable`. A test that takes
+`database_url` runs on both backends; one that also takes `arm` runs on all four arms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, settings
 from tests.support.postgres import PostgresServer, stop_orphans
 
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

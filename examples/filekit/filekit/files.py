@@ -1,4 +1,6 @@
-"""What filekit does to files, without a word about jobs: every function may run twice with the same result."""
+"""What filekit does to files, without a word about jobs: every function may run twice with the same
+result.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-SKIPPED = {".git", ".venv", ".demo", ".bench", "__pycache__", "node_modules", "build", ".mypy_cache", ".hypothesis"}
+SKIPPED = {
+    ".git",
+    ".venv",
+    ".demo",
+    ".bench",
+    "__pycache__",
+    "node_modules",
+    "build",
+    ".mypy_cache",
+    ".hypothesis",
+}
 IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 CHUNK = 1 << 20
 

@@ -33,7 +33,9 @@ class ScanFolder(Worker, name="filekit_scan_folder", unique=Unique.args("folder"
         thumbnails = [
             Thumbnail(path=path, output=self.output).job() for path in paths if files.is_image(Path(path))
         ]
-        checks = [VerifyFacts(path=path, output=self.output).job() for path in paths[:: len(paths) // SAMPLE or 1]]
+        checks = [
+            VerifyFacts(path=path, output=self.output).job() for path in paths[:: len(paths) // SAMPLE or 1]
+        ]
         catalogue = Catalogue(folder=self.folder, output=self.output).job()
         return [*checks, catalogue, *facts, *thumbnails]
 
