@@ -23,7 +23,8 @@ Via: TypeAlias = Literal["web", "cli", "api", "system"]
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who acts. `id` is stable (`user@host` on the command line), `label` is for people; `roles` may be
-    empty."""
+    empty.
+    """
 
     id: str
     label: str = ""
@@ -55,7 +56,8 @@ class Resource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
     """One operator action, as its audit row holds it; `before` and `after` have the changed fields,
-    redacted."""
+    redacted.
+    """
 
     at: datetime
     actor: Actor
@@ -75,7 +77,8 @@ class AuditEvent:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a health check found: `ok`, `attention` (works, but look) or `broken`; `fix` is a command or a
-    sentence."""
+    sentence.
+    """
 
     level: Literal["ok", "attention", "broken"]
     text: str

@@ -102,7 +102,8 @@ class Service:
 @runtime_checkable
 class Node(Protocol):
     """One running node, as services and lifecycle hooks see it. Every method may be called from any
-    thread."""
+    thread.
+    """
 
     @property
     def id(self) -> str:
@@ -139,12 +140,14 @@ class Node(Protocol):
 
     def set_queue(self, name: str, paused: bool, limit: int) -> None:
         """Apply a queue's row: whether it is paused, and how many jobs may run here at a time (at least
-        0)."""
+        0).
+        """
         ...
 
     def command(self, paused: bool, drain: bool) -> None:
         """Apply this node's own row: claim nothing while paused; `drain` ends the node once its jobs are
-        done."""
+        done.
+        """
         ...
 
     def renew(self) -> None:
@@ -170,7 +173,8 @@ class Node(Protocol):
 
     def info(self) -> Mapping[str, object]:
         """Facts for the node's row: pid, host, versions, memory, each service's last tick. JSON values
-        only."""
+        only.
+        """
         ...
 
 

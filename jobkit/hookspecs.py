@@ -75,7 +75,7 @@ hookimpl = pluggy.HookimplMarker("jobkit")
 
 
 @hookspec
-def jobkit_workers() -> Iterable[type[Worker] | FunctionWorker[...]] | None:
+def jobkit_workers() -> Iterable[type[Worker] | FunctionWorker[..., object]] | None:
     """Give Worker classes and `@worker` functions.
 
     Runs when an app is made and when a plugin is added to it, in that thread. A name that another
