@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, make_url
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from jobkit.events import Event
     from jobkit.hookspecs import StorageFactory, Transition
-    from jobkit.wakeup import Waker
+    from jobkit.jobs import JobInfo
     from jobkit.workers import FunctionWorker, Worker
 
-__all__ = ["Core", "core_named", "current_core", "reset_current", "set_current"]
+__all__ = ["Core", "core_named", "current_core", "current_job", "reset_current", "set_current"]
 
 T = TypeVar("T")
 
@@ -47,9 +47,6 @@ class Core:
     - `config`: the settings. `clock`: where time and randomness come from. `registry`: plugins and workers.
     - `redactor`: hides secrets, the rules of the configuration and `jobkit_redact` included.
     """
-
-    make_waker: ClassVar[Callable[[Core], Waker] | None] = None
-    """How a waker is made; set by the room above that has wakers."""
 
     def __init__(
         self,
@@ -144,14 +141,6 @@ class Core:
 
     # -- the rest --
 
-    @property
-    def waker(self) -> Waker:
-        """The app's waker in this process."""
-        make = type(self).make_waker
-        if make is None:
-            raise RuntimeError("wakers are made by jobkit.wakeup, which has not been imported")
-        return self.once("waker", lambda: make(self))
-
     def emit(self, event: Event) -> None:
         """Tell the observers of `jobkit_event`; costs a look-up where there are none."""
         if self.registry.has("jobkit_event"):
@@ -168,20 +157,25 @@ class Core:
         return cast("T", found)
 
     def close(self) -> None:
-        """Close the waker and the engines; what is used again afterwards is opened again."""
+        """Close the engines; what is used again afterwards is opened again."""
         with self._lock:
-            made, self._made = self._made, {}
-            self._storages = {}
-        waker = cast("Waker | None", made.get("waker"))
-        if waker is not None:
-            waker.close()
+            made, self._made, self._storages = self._made, {}, {}
         for engine in (made.get("engine"), made.get("read_engine")):
             if isinstance(engine, Engine):
                 engine.dispose()
 
+    def redact_error(self, text: str, worker: str | None) -> str:
+        """An error's text without its secrets, whole: cut it afterwards."""
+        return self.redactor.text(text, worker=worker, kind="error")
+
+    def enter_job(self, job: JobInfo) -> None:
+        """Make this the current app, and `job` the current job, of the context that calls."""
+        _inside.set(self)
+        _job.set(job)
+
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Make this the current app of the code inside: what a job's run is wrapped in."""
+        """Make this the current app of the code inside."""
         token = _inside.set(self)
         try:
             yield
@@ -209,6 +203,7 @@ _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 # -- the current app --
 
 _inside: ContextVar[Core | None] = ContextVar("jobkit_core", default=None)
+_job: ContextVar[JobInfo | None] = ContextVar("jobkit_job", default=None)
 _configured: Core | None = None
 _default: Core | None = None
 _lock = threading.RLock()
@@ -229,6 +224,11 @@ def current_core() -> Core:
                 _default = core_named(config.app) if config.app else Core(config)
             current = _default
     return current
+
+
+def current_job() -> JobInfo | None:
+    """The job whose `perform` is running here; None outside of a job. Threads that a job starts do not see it."""
+    return _job.get()
 
 
 def set_current(core: Core | None) -> None:
