@@ -1,0 +1,155 @@
+"""Secrets that are recognised by the name before them: `key=value`, `key: value`, query parameters, headers.
+
+Invariant: no value is read twice, so the time is linear in the text however often a name is repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from jobkit.redact.names import Names, words_of
+from jobkit.redact.tokens import FAILED, REDACTED, Span
+
+# A window with more distinct key names than this, or with twice as many names and secret ones among them, is
+# nothing that anyone reads: it is hidden whole, so that hostile input cannot buy time by the piece.
+_CROWDED: Final = 4096
+
+# Read backwards: in a reversed text the separator comes first, and a separator is rare where a letter is not.
+# An optional word before the name makes pairs such as "api key: ..." in prose.
+_NAME_LENGTH: Final = 80
+_KEY: Final = re.compile(
+    r"[:=](?:=?:?[ \t]{0,40}+[\"'\\\]]{0,6}+|(?<==)\))"
+    r"((?:[A-Za-z0-9_.-]{3,64}+|di(?= ))(?: [A-Za-z]{3,10}+)?+)"
+)
+_GAP: Final = re.compile(r">?[ \t]{0,40}+(?:[A-Za-z_][\w.\[\]|]{0,40} = )?+")
+_OPENING: Final = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?+(\\*+)([\"'`])")
+_TRIPLE: Final = {quote: re.compile(rf"{quote}{quote}([^{quote}]++)") for quote in "\"'`"}
+_SCHEMES: Final = r"(?:(?:Bearer|Basic|Token|Digest|Negotiate|ApiKey|AWS4-HMAC-SHA256)[ \t]+)?+"
+# A bare value goes on to the next blank, and ends earlier only where what follows is clearly something else.
+_BARE: Final = re.compile(
+    _SCHEMES + r"(?:[^\s&,;\"'<>)\]}`\\]++"
+    r"|&(?!(?:amp;)?[\w.\[\]-]{1,64}=)"
+    r"|[,;](?![\s,;]|\Z|[\"']?[A-Za-z_][\w.-]{0,64}[\"']?\s?[=:])"
+    r"|[\"'`](?=[A-Za-z0-9])"
+    r"|[)\]}>](?=[^\s&,;\"'<>()\[\]{}`\\.:])"
+    r"|<(?![/A-Za-z!])"
+    r"|\\(?!\\*[\"'nr]))++",
+    re.IGNORECASE,
+)
+_BRACKETS: Final = {
+    opening: re.compile(rf"\{opening}(?:[^{both}]++|\{opening}[^{both}]*+\{closing})*+\{closing}|[^\r\n]++")
+    for opening, closing, both in (("{", "}", "{}"), ("[", "]", r"\[\]"))
+}
+_LINE: Final = {
+    "": re.compile(r"[^\r\n]++"),
+    **{quote: re.compile(rf"[^\r\n{quote}]++") for quote in "\"'`"},
+}
+_FAULT_WORDS: Final = """
+    error exception warning failure failed fault expired invalid bad missing wrong unknown denied mismatch
+    required revoked not
+"""
+_PLACE: Final = re.compile(r"[0-9]{1,5}(?![\w-])")
+_SHORT_NUMBERS: Final = frozenset({"pin", "otp", "cvv", "cvc", "pan", "ssn", "sin", "dob"})
+_WHOLE_LINE: Final = frozenset({"authorization", "cookie", "cookies", "passphrase"})
+_FAULTS: Final = frozenset(_FAULT_WORDS.split())
+
+
+@lru_cache(maxsize=16)
+def _until(escape: int, quote: str) -> re.Pattern[str]:
+    """What a quoted value holds, to its closing quote (behind as many backslashes as the opening one) or
+    line end.
+    """
+    if escape:
+        return re.compile(rf"(?:[^\\\r\n]++|(?!(?<!\\)\\{{{escape}}}{quote})\\)*+")
+    return re.compile(rf"(?:[^{quote}\\\r\n]++|\\[^\r\n]|\\)*+")
+
+
+def _holds_no_value(text: str, name: Span, at: int, words: tuple[str, ...]) -> bool:
+    """`InvalidTokenError: why`, `auth.py:12`, `http://auth:8080`, `auth://`, `Auth::login`."""
+    glue = text[name[1] : at]
+    if not glue.endswith(":"):
+        return False
+    if "::" in glue or text.startswith((":", "//"), at):
+        return True
+    last = text.rfind(".", *name) + 1 or name[0]
+    if text[last : last + 1].isupper() and not _FAULTS.isdisjoint(words):
+        return True
+    compound = text[max(0, name[0] - 1) : name[0]] in ("/", "@") or not text[slice(*name)].isalnum()
+    return compound and glue == ":" and bool(_PLACE.match(text, at)) and _SHORT_NUMBERS.isdisjoint(words)
+
+
+def _begins_line(text: str, at: int) -> bool:
+    before = text[max(0, at - 32) : at].rstrip(" \t>*#|-\"'")
+    return not before or before[-1] in "\r\n"
+
+
+def _quoted(text: str, opening: re.Match[str]) -> Span | None:
+    quote = opening[2]
+    inner = _until(len(opening[1]), quote).match(text, opening.end())
+    if inner and inner.end() == opening.end() and (triple := _TRIPLE[quote].match(text, inner.end())):
+        inner = triple
+        return inner.span(1)
+    if not inner or not inner[0] or inner[0] in (REDACTED, FAILED):
+        return None
+    return inner.span()
+
+
+def _value(text: str, name: Span, at: int, first: int) -> Span | None:
+    """Where the value lies whose secret name is followed by a separator up to `at`; None: nothing to hide.
+
+    `first` is where the name begins with the word of prose that may belong to it.
+    """
+    words = words_of(text[slice(*name)])
+    if _holds_no_value(text, name, at, words):
+        return None
+    gap = _GAP.match(text, at)
+    start = gap.end() if gap else at
+    if text.startswith((REDACTED, FAILED), start):
+        return None
+    if opening := _OPENING.match(text, start):
+        return _quoted(text, opening)
+    glue = text[name[1] : at]
+    pattern = _BRACKETS.get(text[start : start + 1], _BARE)
+    whole_line = not _WHOLE_LINE.isdisjoint(words) or (start > at and _begins_line(text, first))
+    if pattern is _BARE and glue.endswith(":") and whole_line:
+        before = text[max(0, first - 1) : first]
+        pattern = _LINE.get(before if glue == ":" else "", _LINE[""])
+    found = pattern.match(text, start)
+    return found.span() if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """`key=value`, `key: value`, query parameters and header lines, by the names of their keys."""
+
+    names: Names
+
+    def __call__(self, text: str, lo: int, hi: int) -> list[Span]:
+        base = max(0, lo - _NAME_LENGTH)
+        backwards = text[base:hi][::-1]
+        keys = _KEY.findall(backwards)
+        distinct = set(keys)
+        if len(distinct) > _CROWDED:
+            return [(lo, hi)]
+        secret = {key for key in distinct if self.names.prose(key[::-1])}
+        if not secret:
+            return []
+        if len(keys) > 2 * _CROWDED:
+            return [(lo, hi)]
+        return self._values(text, backwards, base + len(backwards), secret)
+
+    def _values(self, text: str, backwards: str, end: int, secret: set[str]) -> list[Span]:
+        spans: list[Span] = []
+        done = 0
+        for found in reversed([found for found in _KEY.finditer(backwards) if found[1] in secret]):
+            first, stop = end - found.end(1), end - found.start(1)
+            if first < done:
+                continue
+            name = (text.rfind(" ", first, stop) + 1 or first, stop)
+            if span := _value(text, name, end - found.start(), first):
+                spans.append(span)
+                done = span[1]
+        return spans
