@@ -34,7 +34,7 @@ class Cleanup(Worker, name="jobkit_cleanup", unique=Unique.worker(), max_attempt
         for name, task in _tasks(app, settings).items():
             try:
                 deleted[name] = _run(app, task, settings, job)
-            except Exception as error:  # noqa: BLE001 - another distribution's code
+            except Exception as error:
                 log.exception("clean-up %s failed", name)
                 failed[name] = error
             _note(app, job, deleted, failed)
