@@ -96,8 +96,9 @@ class Worker:
         place = place_of(cls, getattr(cls, "__jobkit_fn__", None))
         make_dataclass(cls, place)
         cls.__jobkit__ = config_of(cls, Worker, options, place)
-        with contextlib.suppress(NameError):  # of a type that the module defines further down
-            _make_codec(cls)
+        if _runs(cls):
+            with contextlib.suppress(NameError):  # of a type that the module defines further down
+                _make_codec(cls)
 
     def perform(self, job: JobInfo) -> Outcome | Awaitable[Outcome | None] | None:
         """Do the work: `async def` runs on the event loop, `def` in a thread.
@@ -263,6 +264,10 @@ def backoff_of(cls: type[Worker], attempt: int, fraction: float) -> timedelta:
     return checked_delay(delay, what=f"{cls.__jobkit__.name}: backoff")
 
 
+def _runs(cls: type[Worker]) -> bool:
+    return cls.perform is not Worker.perform
+
+
 def _codec(cls: type[Worker]) -> Codec[Worker]:
     codec: Codec[Worker] | None = cls.__dict__.get("__jobkit_codec__")
     return codec if codec is not None else _late_codec(cls)
@@ -270,7 +275,7 @@ def _codec(cls: type[Worker]) -> Codec[Worker]:
 
 def _late_codec(cls: type[Worker]) -> Codec[Worker]:
     place = cls.__jobkit__.place
-    if cls.perform is Worker.perform:
+    if not _runs(cls):
         raise WorkerDefinitionError(f"{place}: perform is missing, so its jobs could not run")
     try:
         return _make_codec(cls)
