@@ -18,9 +18,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, event, text
 
@@ -41,6 +41,7 @@ it.
 MAX_PAYLOAD: Final = 7_000
 EXIT_FLUSH: Final = 0.2
 
+T = TypeVar("T")
 Subscriber = Callable[[frozenset[str]], None]
 
 
@@ -53,6 +54,7 @@ class WakerHost(Protocol):
     def engine(self) -> Engine: ...
     @property
     def storage(self) -> Storage: ...
+    def once(self, key: Hashable, make: Callable[[], T]) -> T: ...
 
 
 def channel_of(config: Config) -> str:
@@ -60,19 +62,9 @@ def channel_of(config: Config) -> str:
     return f"{config.schema + '.' if config.schema else ''}{config.table_prefix}wake"[-63:]
 
 
-_wakers: weakref.WeakKeyDictionary[WakerHost, Waker] = weakref.WeakKeyDictionary()
-_wakers_lock = threading.Lock()
-
-
 def waker_of(host: WakerHost) -> Waker:
     """The one waker of a core."""
-    waker = _wakers.get(host)
-    if waker is None:
-        with _wakers_lock:
-            waker = _wakers.get(host)
-            if waker is None:
-                waker = _wakers[host] = Waker(host)
-    return waker
+    return host.once("waker", lambda: Waker(host))
 
 
 @dataclass(slots=True)
@@ -273,7 +265,7 @@ class Waker:
                 self._confirm(due, now)
             if now >= self._send_at:
                 self._send()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             self._failed(error)
 
     def _confirm(self, due: list[_Unconfirmed], now: float) -> None:

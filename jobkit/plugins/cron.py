@@ -138,7 +138,7 @@ class Ticker:
         late = now - run_at > entry.recurring.catch_up
         try:
             inserted = self._record(conn, entry, run_at, now, run=not late)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             entry.failed(self._app.clock.monotonic())
             self._say_failed(entry, run_at, now, error)
             return 0

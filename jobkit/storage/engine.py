@@ -35,9 +35,11 @@ __all__ = [
     "DatabaseSettings",
     "Fault",
     "atomic",
+    "autocommits",
     "classify",
     "configure_sqlite",
     "in_transaction",
+    "is_stale",
     "make_engine",
     "node_connection",
     "read_engine",
@@ -154,8 +156,9 @@ _SQLITE_ARGS: Final[dict[str, Any]] = {"timeout": 0, "check_same_thread": False}
 _configured: weakref.WeakSet[object] = weakref.WeakSet()
 
 
-def configure_sqlite(engine: Engine | AsyncEngine, *, synchronous: Literal["FULL", "NORMAL"] = "FULL") ->
-None:
+def configure_sqlite(
+    engine: Engine | AsyncEngine, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
+) -> None:
     """Makes a user's own SQLite engine fit for enqueueing: call it once, right after making the engine.
 
     WAL; a real BEGIN, which takes the write lock at once (`execution_options(jobkit_begin="DEFERRED")` on a
@@ -313,6 +316,14 @@ def _refuse_stale(raw: Any, record: ConnectionPoolEntry, _: PoolProxiedConnectio
         raise DisconnectionError("the server closed this connection") from error
 
 
+def is_stale(conn: Connection) -> bool:
+    """Whether the server has closed this idle connection, or it is closed here. Costs no round trip."""
+    if conn.closed or conn.invalidated:
+        return True
+    raw: Any = conn.connection.driver_connection
+    return conn.dialect.name == "postgresql" and (raw.closed or _readable(raw.fileno()))
+
+
 def _readable(fileno: int) -> bool:
     if not hasattr(select, "poll"):
         return bool(select.select([fileno], [], [], 0)[0])
@@ -343,7 +354,8 @@ def node_connection(engine: Engine, *, autocommit: bool) -> Connection:
     return conn.execution_options(isolation_level="AUTOCOMMIT", **{_AUTOCOMMIT: True})
 
 
-def _autocommits(conn: Connection) -> bool:
+def autocommits(conn: Connection) -> bool:
+    """Whether `conn` is a node's connection on which each statement commits by itself."""
     return bool(conn.get_execution_options().get(_AUTOCOMMIT))
 
 
@@ -352,7 +364,7 @@ def in_transaction(conn: Connection) -> bool:
 
     SQLAlchemy counts autocommitted statements as one, so there the driver is asked.
     """
-    if not _autocommits(conn):
+    if not autocommits(conn):
         return conn.in_transaction()
     raw: Any = conn.connection.driver_connection
     if conn.dialect.name == "sqlite":
@@ -365,7 +377,7 @@ def atomic(conn: Connection) -> Iterator[Connection]:
     """All or nothing: joins the transaction that is open on `conn`, else runs and commits one of its own."""
     if in_transaction(conn):
         yield conn
-    elif _autocommits(conn):
+    elif autocommits(conn):
         with _own_transaction(conn):
             yield conn
     else:
@@ -388,7 +400,7 @@ def _own_transaction(conn: Connection) -> Iterator[None]:
 @contextmanager
 def reading(conn: Connection) -> Iterator[Connection]:
     """A consistent read that takes no write lock: in the open transaction, else in a short one of its own."""
-    if in_transaction(conn) or _autocommits(conn):
+    if in_transaction(conn) or autocommits(conn):
         yield conn
         return
     conn.info[_BEGIN] = "DEFERRED"
