@@ -1,0 +1,185 @@
+"""Actions: everything that an operator can do.
+
+Invariants: each is permitted or raises NotPermitted, here and not only in the layer above; each write is
+conditional on the state at that moment and may be repeated without harm; each leaves one audit row in the
+transaction of its change (denied ones too), and tells `jobkit_audit` after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+from jobkit.admin.results import (
+    ActionResult,
+    CronChange,
+    InsertPreview,
+    InsertRequest,
+    InsertResult,
+    JobAction,
+    JobEdit,
+    NodeChange,
+    Preview,
+    QueueChange,
+    Selection,
+)
+from jobkit.admin.views import OperationView
+from jobkit.hookspecs import Actor
+
+if TYPE_CHECKING:
+    from jobkit.core import Core
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """What `actor` does to one app's database.
+
+    `reason` is the operator's own words, `request_id` ties audit rows to a log. Every method raises
+    NotPermitted and DatabaseUnreachable.
+    """
+
+    def __init__(self, app: Core, actor: Actor, *, request_id: str | None = None) -> None:
+        self.app = app
+        self.actor = actor
+        self.request_id = request_id
+
+    def may(self, permission: str) -> bool:
+        """Whether the actor has a permission such as `jobs.retry` (on no thing in particular); not
+        audited.
+        """
+        raise NotImplementedError
+
+    # -- jobs by id (at most 500)
+
+    def retry(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
+        """discarded, cancelled, completed, retryable -> available now; max_attempts + 1 where used up."""
+        raise NotImplementedError
+
+    def run_now(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
+        """scheduled, retryable -> available now; nothing else changes."""
+        raise NotImplementedError
+
+    def cancel(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
+        """available, scheduled, retryable, executing -> cancelled; a running one is stopped at the next
+        beat.
+        """
+        raise NotImplementedError
+
+    def delete(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
+        """Removes the rows of all that are not executing; the audit keeps id, worker, queue and state."""
+        raise NotImplementedError
+
+    def edit(
+        self, ids: Sequence[int], edit: JobEdit, *, shown: JobEdit | None = None, reason: str = ""
+    ) -> ActionResult:
+        """Changes incomplete jobs that are not executing. `shown`: the values that the operator saw; a job
+        that differs from them is a conflict. Raises Invalid.
+        """
+        raise NotImplementedError
+
+    def preview_edit(self, job_id: int, edit: JobEdit) -> dict[str, tuple[object, object]]:
+        """What an edit would change: field -> (before, after). Raises NotFound, Invalid."""
+        raise NotImplementedError
+
+    def insert(self, request: InsertRequest, *, reason: str = "") -> InsertResult:
+        """Inserts a job; a worker that nobody knows needs `jobs.insert_any`. Raises Invalid."""
+        raise NotImplementedError
+
+    def preview_insert(self, request: InsertRequest) -> InsertPreview:
+        """The row that `insert` would write; nothing is written. Raises Invalid."""
+        raise NotImplementedError
+
+    # -- many jobs: bulk operations
+
+    def preview(self, action: JobAction, selection: Selection, *, edit: JobEdit | None = None) -> Preview:
+        """What the action would do. Raises QueryRefused."""
+        raise NotImplementedError
+
+    def start(
+        self,
+        action: JobAction,
+        selection: Selection,
+        *,
+        edit: JobEdit | None = None,
+        key: str | None = None,
+        spread: timedelta | None = None,
+        max_jobs: int | None = None,
+        reason: str = "",
+    ) -> OperationView:
+        """Writes the operation's row; `run_operation` does the work. The same one-time `key` gives the same
+        operation again. `spread` (retry, run_now): start them evenly over that time. Raises QueryRefused,
+        Conflict (the key belongs to another action).
+        """
+        raise NotImplementedError
+
+    def run_operation(
+        self,
+        operation_id: int,
+        *,
+        progress: Callable[[OperationView], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> OperationView:
+        """Works on an operation until it is done, cancelled, or `stop()`; `progress` after each chunk.
+
+        Resumes where a crashed process left off. Returns at once, unchanged, where another process holds its
+        lease. Raises NotFound.
+        """
+        raise NotImplementedError
+
+    def run_open_operations(self, *, stop: Callable[[], bool] | None = None) -> int:
+        """Works on every open operation that no living process holds; returns how many were finished."""
+        raise NotImplementedError
+
+    def cancel_operation(self, operation_id: int, *, reason: str = "") -> OperationView:
+        """Stops an operation after the chunk that is under way; what is done stays done. Raises NotFound."""
+        raise NotImplementedError
+
+    # -- queues, cron, nodes
+
+    def pause_queue(self, name: str, *, until: datetime | None = None, reason: str = "") -> QueueChange:
+        """No node claims from it any more (from its next beat on) until resumed, or until that time. Raises
+        NotFound.
+        """
+        raise NotImplementedError
+
+    def resume_queue(self, name: str, *, reason: str = "") -> QueueChange:
+        """Undoes a pause. Raises NotFound."""
+        raise NotImplementedError
+
+    def scale_queue(
+        self, name: str, limit: int | None, *, node: str | None = None, reason: str = ""
+    ) -> QueueChange:
+        """Overrides the limit (0 and above) on one node or on all; None takes the override back. Raises
+        NotFound, Invalid.
+        """
+        raise NotImplementedError
+
+    def preview_scale(self, name: str, limit: int | None, *, node: str | None = None) -> QueueChange:
+        """What `scale_queue` would do; nothing is written."""
+        raise NotImplementedError
+
+    def run_cron(self, key: str, *, reason: str = "") -> CronChange:
+        """Enqueues the entry's job now, tagged `manual`; it does not count as a scheduled run.
+
+        Needs an app that knows the entry. Raises NotFound, Invalid.
+        """
+        raise NotImplementedError
+
+    def pause_cron(self, key: str, *, reason: str = "") -> CronChange:
+        """No runs until resumed. Raises NotFound."""
+        raise NotImplementedError
+
+    def resume_cron(self, key: str, *, reason: str = "") -> CronChange:
+        """Runs again from now on; what was due meanwhile is not made up for. Raises NotFound."""
+        raise NotImplementedError
+
+    def command_node(
+        self, node: str, command: Literal["pause", "resume", "drain", "forget"], *, reason: str = ""
+    ) -> NodeChange:
+        """pause: claims nothing; drain: finishes its jobs and stops; resume undoes both (a node that has
+        stopped stays so); forget: removes the row of a stale node. Raises NotFound, Conflict (forget a live
+        node).
+        """
+        raise NotImplementedError
