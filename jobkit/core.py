@@ -182,10 +182,6 @@ class Core:
         finally:
             _inside.reset(token)
 
-    def act(self) -> None:
-        """Make this the current app of the running context for good: for a context that is a run's own."""
-        _inside.set(self)
-
     def _redact(self, value: object, path: str, worker: str | None, kind: str) -> object | None:
         if not self.registry.has("jobkit_redact"):
             return None
