@@ -22,20 +22,26 @@ from benchmarks.harness.roster import taking_part
 from benchmarks.harness.stage import Bench, bench
 
 ROOT = Path.cwd()
-QUICK_SECONDS = 170.0
+QUICK_SECONDS = 155.0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/run.py", description="Compare jobkit with its peers.")
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "0") not in ("", "0"))
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a contender, an adapter, or limits")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="a contender, an adapter, or limits"
+    )
     parser.add_argument("--kind", action="append", default=[], choices=plan.ALL_KINDS)
-    parser.add_argument("--setting", action="append", default=[], help='drains of this setting only: "async 1 x 100"')
+    parser.add_argument(
+        "--setting", action="append", default=[], help='drains of this setting only: "async 1 x 100"'
+    )
     parser.add_argument("--rounds", type=int, help="repeat every kind this often")
     parser.add_argument("--jobs", type=int, help="jobs of a drain and of a bulk insert")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--results", type=Path, default=ROOT / ".bench" / "results.json")
-    parser.add_argument("--page", type=Path, help="the page to write into (a whole run writes docs/performance.md)")
+    parser.add_argument(
+        "--page", type=Path, help="the page to write into (a whole run writes docs/performance.md)"
+    )
     parser.add_argument("--render", action="store_true", help="measure nothing, only render the results file")
     return parser.parse_args(arguments)
 
@@ -50,14 +56,21 @@ def main(arguments: Sequence[str]) -> int:
     kinds = {"limit"} if names == {"limits"} else set(options.kind)
     if names and names != {"limits"} and not kinds:
         kinds = set(plan.ALL_KINDS) - {"limit"}
-    layout = plan.make(contenders, databases, quick=options.quick, kinds=kinds, rounds=options.rounds, seed=options.seed)
+    layout = plan.make(
+        contenders, databases, quick=options.quick, kinds=kinds, rounds=options.rounds, seed=options.seed
+    )
     environments = Environments(ROOT)
     for environment in {contender.environment for contender in contenders}:
         environments.ensure(environment)
     results = Results()
     with bench(environments, databases) as place:
         results.machine = describe_machine(place)
-        run(place, narrowed(layout, options), results, time.monotonic() + QUICK_SECONDS if options.quick else None)
+        run(
+            place,
+            narrowed(layout, options),
+            results,
+            time.monotonic() + QUICK_SECONDS if options.quick else None,
+        )
     results.save(options.results)
     return publish(options, results)
 
@@ -66,7 +79,7 @@ def narrowed(layout: Plan, options: argparse.Namespace) -> Plan:
     """The plan as --setting and --jobs change it."""
     size: Size = layout.size
     if options.jobs:
-        size = replace(size, drain=options.jobs, bulk=options.jobs)
+        size = replace(size, jobs=options.jobs, bulk=options.jobs)
     wanted = set(options.setting)
     rounds = tuple(
         tuple(task for task in tasks if not wanted or task.kind != "drain" or str(task.setting) in wanted)
@@ -89,15 +102,21 @@ def run(place: Bench, layout: Plan, results: Results, until: float | None) -> No
             say(number, len(tasks), task.key, f"FAILED: {failure}")
             continue
         results.add(task.key, sample)
-        say(number, len(tasks), task.key, "  ".join(f"{name} {report.figure(value)}" for name, value in sample.items()))
+        say(
+            number,
+            len(tasks),
+            task.key,
+            "  ".join(f"{name} {report.figure(value)}" for name, value in sample.items()),
+        )
 
 
 def measure(place: Bench, task: Task, size: Size) -> dict[str, float]:
     if task.limit:
         with place.bare() as (url, directory):
-            jobs = min(task.limit.jobs, size.drain or task.limit.jobs)
+            jobs = min(task.limit.jobs, size.bulk)
             return {"value": limits.measure(task.limit, url, directory, jobs)}
-    assert task.contender is not None and task.setting is not None
+    assert task.contender is not None
+    assert task.setting is not None
     return dict(KINDS[task.kind](place, task.contender, task.setting, size))
 
 
@@ -108,7 +127,9 @@ def say(number: int, total: int, key: str, text: str) -> None:
 def publish(options: argparse.Namespace, results: Results) -> int:
     text = report.render(results)
     print(text)
-    whole = not (options.quick or options.only or options.kind or options.setting or options.rounds or options.jobs)
+    whole = not (
+        options.quick or options.only or options.kind or options.setting or options.rounds or options.jobs
+    )
     page = options.page or (ROOT / "docs" / "performance.md" if whole else None)
     if page:
         report.include(page, text)

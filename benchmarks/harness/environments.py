@@ -73,7 +73,11 @@ class Environments:
     def _sources(self) -> list[Path]:
         found = [self.root / "pyproject.toml"]
         for package in PACKAGES:
-            found += sorted(file for file in (self.root / package).rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+            found += sorted(
+                file
+                for file in (self.root / package).rglob("*")
+                if file.is_file() and "__pycache__" not in file.parts
+            )
         return found
 
 
@@ -85,7 +89,9 @@ def find_interpreter() -> str:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [str(path) for path in pyenv.glob("3.*/bin/python")]
     candidates += [found for name in [*names, "python3"] if (found := shutil.which(name))]
-    usable = [(version, path) for path in [*candidates, sys.executable] if (version := version_of(path)) >= OLDEST]
+    usable = [
+        (version, path) for path in [*candidates, sys.executable] if (version := version_of(path)) >= OLDEST
+    ]
     if not usable:
         raise SystemExit("no Python 3.12 or newer in PATH or pyenv; name one in BENCH_PYTHON")
     return max(usable)[1]
@@ -95,7 +101,9 @@ def version_of(python: str) -> tuple[int, ...]:
     """The version that an interpreter reports, (0,) if it does not run."""
     try:
         code = "import sys; print(*sys.version_info[:3])"
-        out = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=20, check=True).stdout
+        out = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return (0,)
     return tuple(int(part) for part in out.split())

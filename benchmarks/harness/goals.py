@@ -51,7 +51,12 @@ PG = "drain, Postgres,"
 LITE = "drain, SQLite FULL,"
 
 GOALS = (
-    Goal(f"{PG} {HUNDRED} / pgqueuer bounded", drain("jobkit", HUNDRED), drain("pgqueuer_bounded", HUNDRED), 1.6),
+    Goal(
+        f"{PG} {HUNDRED} / pgqueuer bounded",
+        drain("jobkit", HUNDRED),
+        drain("pgqueuer_bounded", HUNDRED),
+        1.6,
+    ),
     Goal(f"{PG} {HUNDRED} / pgqueuer", drain("jobkit", HUNDRED), drain("pgqueuer", HUNDRED), 1.2),
     Goal(f"{PG} {HUNDRED} / oban", drain("jobkit", HUNDRED), drain("oban", HUNDRED), 6.0),
     Goal(
@@ -62,7 +67,9 @@ GOALS = (
     ),
     Goal(f"{PG} {TEN} / pgqueuer bounded", drain("jobkit", TEN), drain("pgqueuer_bounded", TEN), 1.6),
     Goal(f"{PG} {TEN} / oban", drain("jobkit", TEN), drain("oban", TEN), 2.5),
-    Goal(f"{PG} sync 1 x 100 / chancy", drain("jobkit", "sync 1 x 100"), drain("chancy", "sync 1 x 100"), 6.0),
+    Goal(
+        f"{PG} sync 1 x 100 / chancy", drain("jobkit", "sync 1 x 100"), drain("chancy", "sync 1 x 100"), 6.0
+    ),
     Goal(
         f"{PG} sync 1 x 100 / procrastinate",
         drain("jobkit", "sync 1 x 100"),
@@ -79,7 +86,12 @@ GOALS = (
     Goal("enqueue many, Postgres / pgqueuer", of("bulk", "jobkit"), of("bulk", "pgqueuer"), 1.2),
     Goal("enqueue many, SQLite FULL / huey", of("bulk", "jobkit_sqlite"), of("bulk", "huey_sqlite"), 8.0),
     Goal("enqueue many, Postgres, unique / plain", of("bulk_unique", "jobkit"), of("bulk", "jobkit"), 1 / 3),
-    Goal("enqueue many, SQLite, unique / plain", of("bulk_unique", "jobkit_sqlite"), of("bulk", "jobkit_sqlite"), 1 / 3),
+    Goal(
+        "enqueue many, SQLite, unique / plain",
+        of("bulk_unique", "jobkit_sqlite"),
+        of("bulk", "jobkit_sqlite"),
+        1 / 3,
+    ),
     Goal("latency p50, Postgres / oban", of("latency", "jobkit"), of("latency", "oban"), 0.8, True),
     Goal(
         "latency p50, Postgres, caller's transaction / oban",
@@ -89,13 +101,21 @@ GOALS = (
         True,
     ),
     Goal("latency p99, Postgres, ms", of("latency", "jobkit", "p99"), UNIT, 10.0, True),
-    Goal("latency p50, SQLite / huey", of("latency", "jobkit_sqlite"), of("latency", "huey_sqlite"), 0.12, True),
+    Goal(
+        "latency p50, SQLite / huey", of("latency", "jobkit_sqlite"), of("latency", "huey_sqlite"), 0.12, True
+    ),
     Goal("idle, 2 queues, statements a second", of("idle", "jobkit"), UNIT, 2.5, True),
     Goal("idle, 50 queues, statements a second", of("idle50", "jobkit"), UNIT, 2.5, True),
     Goal("idle, Postgres, CPU %", of("idle", "jobkit", "cpu"), UNIT, 1.0, True),
     Goal("idle, SQLite, CPU %", of("idle", "jobkit_sqlite", "cpu"), UNIT, 1.0, True),
     Goal("memory at rest, Postgres, MB", of("memory", "jobkit", "rest"), UNIT, 75.0, True),
-    Goal("memory, MB more after 200,000 than after 50,000 jobs", of("memory", "jobkit", "growth"), UNIT, 3.0, True),
+    Goal(
+        "memory, MB more after 200,000 than after 50,000 jobs",
+        of("memory", "jobkit", "growth"),
+        UNIT,
+        3.0,
+        True,
+    ),
 )
 
 

@@ -22,7 +22,8 @@ Sample = Mapping[str, float]
 class Size:
     """How much of each kind of work a run does."""
 
-    drain: int | None = None
+    jobs: int | None = None
+    drain_share: float = 1.0
     single: int = 1_000
     bulk: int = 10_000
     latency: int = 100
@@ -32,12 +33,20 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(drain=2_000, single=300, bulk=2_000, latency=20, idle_settle=2.0, idle_seconds=4.0, memory=(2_000, 8_000))
+QUICK = Size(
+    drain_share=0.2,
+    single=300,
+    bulk=2_000,
+    latency=20,
+    idle_settle=2.0,
+    idle_seconds=4.0,
+    memory=(2_000, 8_000),
+)
 
 
 def drain(bench: Bench, contender: Contender, setting: Setting, size: Size) -> Sample:
     """Jobs a second from the first run to the last record, with what they cost."""
-    jobs = size.drain or contender.jobs
+    jobs = size.jobs or int(contender.jobs * size.drain_share)
     load = as_load(setting)
     with bench.stage(contender) as stage:
         stage.setup(load)
@@ -53,7 +62,12 @@ def drain(bench: Bench, contender: Contender, setting: Setting, size: Size) -> S
         written = stage.wal() - wal
         check_runs(stage, jobs)
         seconds = (ended - ticks.first_at(stage.ticks)) / 1e9
-    sample = {"value": jobs / seconds, "worker_us": (usage.cpu - cpu) / jobs * 1e6, "rss": usage.rss, "jobs": float(jobs)}
+    sample = {
+        "value": jobs / seconds,
+        "worker_us": (usage.cpu - cpu) / jobs * 1e6,
+        "rss": usage.rss,
+        "jobs": float(jobs),
+    }
     if contender.database != "sqlite":
         sample["server_us"] = (server_end - server) / jobs * 1e6
     if contender.database == "postgres":
@@ -127,7 +141,9 @@ def idle50(bench: Bench, contender: Contender, setting: Setting, size: Size) -> 
     return at_rest(bench, contender, setting, size, ("default", *(f"other{number}" for number in range(49))))
 
 
-def at_rest(bench: Bench, contender: Contender, setting: Setting, size: Size, queues: tuple[str, ...]) -> Sample:
+def at_rest(
+    bench: Bench, contender: Contender, setting: Setting, size: Size, queues: tuple[str, ...]
+) -> Sample:
     load = Load(setting.kind, 1, setting.concurrency, queues)
     postgres = bench.postgres if contender.database == "postgres" else None
     with bench.stage(contender) as stage:

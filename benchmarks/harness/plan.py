@@ -14,9 +14,34 @@ from benchmarks.harness.measure import FULL, QUICK, Size
 from benchmarks.harness.roster import Contender, Setting
 from benchmarks.limits import LIMITS, Limit
 
-ROUNDS = {"drain": 3, "single": 3, "bulk": 3, "bulk_unique": 3, "latency": 2, "latency_transaction": 2, "limit": 3}
-EXTRAS = {"bulk_unique": "unique", "latency_transaction": "transaction", "idle50": "idle50", "memory": "memory"}
-ALL_KINDS = ("drain", "single", "bulk", "bulk_unique", "latency", "latency_transaction", "idle", "idle50", "memory", "limit")
+ROUNDS = {
+    "drain": 3,
+    "single": 3,
+    "bulk": 3,
+    "bulk_unique": 3,
+    "latency": 2,
+    "latency_transaction": 2,
+    "limit": 3,
+}
+EXTRAS = {
+    "bulk_unique": "unique",
+    "latency_transaction": "transaction",
+    "idle50": "idle50",
+    "memory": "memory",
+}
+INSERTS = frozenset({"single", "bulk", "bulk_unique"})
+ALL_KINDS = (
+    "drain",
+    "single",
+    "bulk",
+    "bulk_unique",
+    "latency",
+    "latency_transaction",
+    "idle",
+    "idle50",
+    "memory",
+    "limit",
+)
 QUICK_KINDS = ("drain", "single", "bulk", "bulk_unique", "latency", "latency_transaction", "limit")
 
 
@@ -52,15 +77,25 @@ class Plan:
 
 
 def make(
-    contenders: Sequence[Contender], databases: set[str], *, quick: bool, kinds: set[str], rounds: int | None, seed: int
+    contenders: Sequence[Contender],
+    databases: set[str],
+    *,
+    quick: bool,
+    kinds: set[str],
+    rounds: int | None,
+    seed: int,
 ) -> Plan:
     """Lay out the rounds; `rounds` overrides how often each kind is repeated."""
     offered = QUICK_KINDS if quick else ALL_KINDS
-    tasks = [task for kind in (kinds or set(offered)) for task in tasks_of(kind, contenders, databases, quick)]
+    tasks = [
+        task for kind in (kinds or set(offered)) for task in tasks_of(kind, contenders, databases, quick)
+    ]
     shuffle = random.Random(seed).shuffle
     laid: list[tuple[Task, ...]] = []
     for number in range(max([repeats(task.kind, quick, rounds) for task in tasks], default=0)):
-        chosen = sorted((task for task in tasks if repeats(task.kind, quick, rounds) > number), key=lambda task: task.key)
+        chosen = sorted(
+            (task for task in tasks if repeats(task.kind, quick, rounds) > number), key=lambda task: task.key
+        )
         shuffle(chosen)
         laid.append(tuple(chosen))
     return Plan(QUICK if quick else FULL, tuple(laid))
@@ -74,6 +109,8 @@ def tasks_of(kind: str, contenders: Sequence[Contender], databases: set[str], qu
     if kind == "limit":
         return [Task(kind, limit=limit) for limit in LIMITS if limit.database in databases]
     able = [one for one in contenders if kind not in EXTRAS or EXTRAS[kind] in one.extras]
+    if kind in INSERTS:
+        able = [one for one in able if not one.twin]
     if kind == "drain":
         return [Task(kind, one, setting) for one in able for setting in settings(one, quick)]
     return [Task(kind, one, typical(kind, one)) for one in able]

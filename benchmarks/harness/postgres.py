@@ -50,7 +50,9 @@ class Postgres:
         self.version = str(self.query("SHOW server_version"))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self._pg("pg_ctl", "-w", "-D", str(self.data), "-m", "fast", "stop")
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -45,8 +45,11 @@ class Agent:
         )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         end(self.process, patience=3.0)
         self.process.stdout.close()
@@ -56,7 +59,8 @@ class Agent:
 
         Raises `MeasurementFailed` when it reports an error, ends, or takes longer than `timeout` seconds.
         """
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({"call": name, **arguments}) + "\n")
             self.process.stdin.flush()
@@ -103,7 +107,9 @@ class Workers:
             self.processes.append(started)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         for process in self.processes:
             signal_session(process.pid, signal.SIGTERM)
         for process in self.processes:

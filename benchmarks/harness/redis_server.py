@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import psutil
 import redis
@@ -30,21 +30,32 @@ class RedisServer:
 
     def __enter__(self) -> Self:
         self.directory.mkdir()
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        command = [
+            "redis-server",
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
         self.process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
         while True:
             try:
-                info = self.client.info("server")
+                self.version = str(self._info("server")["redis_version"])
                 break
             except redis.ConnectionError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
-        self.version = str(info["redis_version"])  # type: ignore[index]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self.process.terminate()
         self.process.wait(timeout=20)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -54,7 +65,10 @@ class RedisServer:
 
     def commands(self) -> int:
         """Commands processed since the start."""
-        return int(self.client.info("stats")["total_commands_processed"])  # type: ignore[index]
+        return int(str(self._info("stats")["total_commands_processed"]))
+
+    def _info(self, section: str) -> dict[str, object]:
+        return cast("dict[str, object]", self.client.info(section))
 
     def usage(self) -> Usage:
         return Usage.of([psutil.Process(self.process.pid)])

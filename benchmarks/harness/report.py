@@ -29,9 +29,19 @@ TITLES = {
     "limit": "What the databases allow: jobs a second on one bare connection",
 }
 FURTHER = {
-    "drain": (("worker us/job", "worker_us"), ("server us/job", "server_us"), ("WAL B/job", "wal"), ("RSS MB", "rss")),
+    "drain": (
+        ("worker us/job", "worker_us"),
+        ("server us/job", "server_us"),
+        ("WAL B/job", "wal"),
+        ("RSS MB", "rss"),
+    ),
     "latency": (("p95", "p95"), ("p99", "p99"), ("max", "max"), ("p50 from commit", "commit_p50")),
-    "latency_transaction": (("p95", "p95"), ("p99", "p99"), ("max", "max"), ("p50 from commit", "commit_p50")),
+    "latency_transaction": (
+        ("p95", "p95"),
+        ("p99", "p99"),
+        ("max", "max"),
+        ("p50 from commit", "commit_p50"),
+    ),
     "idle": (("begin + commit /s", "frames"), ("CPU %", "cpu"), ("RSS MB", "rss")),
     "idle50": (("begin + commit /s", "frames"), ("CPU %", "cpu"), ("RSS MB", "rss")),
     "memory": (("growth MB", "growth"),),
@@ -41,14 +51,20 @@ SMALL_IS_GOOD = frozenset({"latency", "latency_transaction", "idle", "idle50", "
 
 def render(results: Results) -> str:
     """Everything that was measured, as Markdown."""
-    parts = [machine(results), goal_table(results), *(table(results, kind) for kind in TITLES), failures(results)]
+    parts = [
+        machine(results),
+        goal_table(results),
+        *(table(results, kind) for kind in TITLES),
+        failures(results),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def machine(results: Results) -> str:
     about = results.machine
     return (
-        f"Measured on {about.get('date')}: {about.get('cpus')} cores ({about.get('processor')}), {about.get('system')}, "
+        f"Measured on {about.get('date')}: {about.get('cpus')} cores ({about.get('processor')}), "
+        f"{about.get('system')}, "
         f"Python {about.get('python')}, Postgres {about.get('postgres')}, SQLite {about.get('sqlite')}, "
         f"Redis {about.get('redis')}; one durable write takes {about.get('fdatasync')}. "
         f"Medians over the rounds, with the lowest and the highest. † is not durable: a crash loses jobs."
@@ -57,7 +73,12 @@ def machine(results: Results) -> str:
 
 def goal_table(results: Results) -> str:
     rows = [
-        [goal.text, figure(ratio), f"{'at most' if goal.at_most else 'at least'} {figure(goal.bound)}", yes(goal.met(ratio))]
+        [
+            goal.text,
+            figure(ratio),
+            f"{'at most' if goal.at_most else 'at least'} {figure(goal.bound)}",
+            yes(goal.met(ratio)),
+        ]
         for goal, ratio in goals.evaluate(results)
     ]
     return "### Where it must come to\n\n" + grid(["work", "reached", "wanted", "met"], rows) if rows else ""
@@ -65,7 +86,9 @@ def goal_table(results: Results) -> str:
 
 def table(results: Results, kind: str) -> str:
     """One kind of work, best first; empty when it was not measured."""
-    found = [(name, setting, results.spread(f"{kind}|{name}|{setting}")) for name, setting in results.names(kind)]
+    found = [
+        (name, setting, results.spread(f"{kind}|{name}|{setting}")) for name, setting in results.names(kind)
+    ]
     if not found:
         return ""
     found.sort(key=lambda row: row[2].median if row[2] else float("inf"), reverse=kind not in SMALL_IS_GOOD)
@@ -76,7 +99,12 @@ def table(results: Results, kind: str) -> str:
 
 
 def row(
-    results: Results, kind: str, name: str, setting: str, spread: Spread | None, further: Sequence[tuple[str, str]]
+    results: Results,
+    kind: str,
+    name: str,
+    setting: str,
+    spread: Spread | None,
+    further: Sequence[tuple[str, str]],
 ) -> list[str]:
     ratio = against_baseline(results, kind, name, setting, spread)
     shown = [figure(spread.median), figure(spread.low), figure(spread.high)] if spread else ["-", "-", "-"]
@@ -114,7 +142,10 @@ def label(name: str) -> str:
 def failures(results: Results) -> str:
     if not results.failures:
         return ""
-    lines = [f"- {one['key'].replace('|', ' ').strip()}: {one['error'].splitlines()[0]}" for one in results.failures]
+    lines = [
+        f"- {one['key'].replace('|', ' ').strip()}: {one['error'].splitlines()[0]}"
+        for one in results.failures
+    ]
     return "### Not measured\n\n" + "\n".join(lines)
 
 
@@ -141,9 +172,19 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
     def write(cells: Sequence[str]) -> str:
         place: list[Callable[[str, int], str]] = [str.ljust if is_left else str.rjust for is_left in left]
-        return "| " + " | ".join(put(cell, width) for put, cell, width in zip(place, cells, widths)) + " |"
+        return (
+            "| "
+            + " | ".join(put(cell, width) for put, cell, width in zip(place, cells, widths, strict=True))
+            + " |"
+        )
 
-    rule = "|" + "|".join("-" * (width + 1) + ("-" if is_left else ":") for width, is_left in zip(widths, left)) + "|"
+    rule = (
+        "|"
+        + "|".join(
+            "-" * (width + 1) + ("-" if is_left else ":") for width, is_left in zip(widths, left, strict=True)
+        )
+        + "|"
+    )
     return "\n".join([write(head), rule, *(write(line) for line in rows)])
 
 

@@ -44,7 +44,9 @@ class Results:
 
     def best(self, name: str) -> float | None:
         """The median drain of a contender's best setting."""
-        rates = [self.median("drain", found, setting) for found, setting in self.names("drain") if found == name]
+        rates = [
+            self.median("drain", found, setting) for found, setting in self.names("drain") if found == name
+        ]
         return max((rate for rate in rates if rate is not None), default=None)
 
     def save(self, path: Path) -> None:

@@ -26,7 +26,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One row of the tables. `jobs` is how many a full drain takes; `extras` are work only it can do."""
+    """One row of the tables.
+
+    `jobs` is how many a full drain takes, `extras` are kinds of work that only it can do, and `twin` names
+    the contender that it differs from by its worker alone, so that its inserts need no figures of their own.
+    """
 
     name: str
     adapter: str
@@ -36,6 +40,7 @@ class Contender:
     durable: bool = True
     note: str = ""
     jobs: int = 10_000
+    twin: str = ""
     extras: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -52,7 +57,9 @@ class Contender:
 
 
 def shapes(kinds: str, *pairs: tuple[int, int]) -> tuple[Setting, ...]:
-    return tuple(Setting(kind, processes, concurrency) for kind in kinds.split() for processes, concurrency in pairs)
+    return tuple(
+        Setting(kind, processes, concurrency) for kind in kinds.split() for processes, concurrency in pairs
+    )
 
 
 USUAL = ((1, 100), (1, 10), (2, 50))
@@ -62,12 +69,33 @@ ROSTER = (
     Contender("jobkit", "jobkit", "postgres", shapes("async sync", *USUAL), extras=JOBKIT_EXTRAS),
     Contender("oban", "oban", "postgres", shapes("async", *USUAL)),
     Contender("pgqueuer", "pgqueuer", "postgres", shapes("async", *USUAL), note="concurrency unbounded"),
-    Contender("pgqueuer_bounded", "pgqueuer", "postgres", shapes("async", *USUAL), variant="bounded"),
+    Contender(
+        "pgqueuer_bounded",
+        "pgqueuer",
+        "postgres",
+        shapes("async", *USUAL),
+        variant="bounded",
+        twin="pgqueuer",
+    ),
     Contender("procrastinate", "procrastinate", "postgres", shapes("async sync", *USUAL), jobs=5_000),
     Contender("chancy", "chancy", "postgres", shapes("async sync", *USUAL), note="records once a second"),
-    Contender("jobkit_sqlite", "jobkit", "sqlite", shapes("async sync", *USUAL), variant="sqlite", extras=JOBKIT_EXTRAS),
+    Contender(
+        "jobkit_sqlite",
+        "jobkit",
+        "sqlite",
+        shapes("async sync", *USUAL),
+        variant="sqlite",
+        extras=JOBKIT_EXTRAS,
+    ),
     Contender("huey_sqlite", "huey", "sqlite", shapes("sync", (1, 1), (1, 10), (2, 1)), note="at most once"),
-    Contender("huey_redis", "huey", "redis", shapes("sync", (1, 1), (1, 10), (2, 1)), durable=False, note="at most once"),
+    Contender(
+        "huey_redis",
+        "huey",
+        "redis",
+        shapes("sync", (1, 1), (1, 10), (2, 1)),
+        durable=False,
+        note="at most once",
+    ),
     Contender("celery_redis", "celery", "redis", shapes("sync", (1, 10), (2, 1)), durable=False, jobs=5_000),
     Contender("dramatiq_redis", "dramatiq", "redis", shapes("sync", (1, 8), (2, 8)), durable=False),
 )

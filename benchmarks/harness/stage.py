@@ -22,7 +22,9 @@ from benchmarks.peers.base import Load
 class Bench:
     """The servers and the scratch directory of one run; use it as a context manager through `bench()`."""
 
-    def __init__(self, environments: Environments, scratch: Path, databases: set[str], stack: ExitStack) -> None:
+    def __init__(
+        self, environments: Environments, scratch: Path, databases: set[str], stack: ExitStack
+    ) -> None:
         self.environments = environments
         self.scratch = scratch
         self.postgres = stack.enter_context(Postgres(scratch)) if "postgres" in databases else None

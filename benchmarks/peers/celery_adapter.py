@@ -34,7 +34,9 @@ class CeleryAdapter(Adapter):
 
     def worker(self, load: Load) -> list[list[str]]:
         pool, size = ("threads", load.concurrency) if load.processes == 1 else ("prefork", load.processes)
-        command = script("celery", "--app", "benchmarks.peers.celery_adapter", "worker", "--loglevel", "WARNING")
+        command = script(
+            "celery", "--app", "benchmarks.peers.celery_adapter", "worker", "--loglevel", "WARNING"
+        )
         return [[*command, "--pool", pool, "--concurrency", str(size), "--queues", ",".join(load.queues)]]
 
 

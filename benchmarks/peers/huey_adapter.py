@@ -9,9 +9,7 @@ from benchmarks.peers.base import URL, Adapter, Load, script
 from benchmarks.peers.ticks import tick
 
 huey = (
-    RedisHuey("bench", url=URL)
-    if URL.startswith("redis:")
-    else SqliteHuey("bench", filename=URL, fsync=True)
+    RedisHuey("bench", url=URL) if URL.startswith("redis:") else SqliteHuey("bench", filename=URL, fsync=True)
 )
 
 

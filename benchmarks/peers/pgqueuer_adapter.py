@@ -56,7 +56,12 @@ class PgQueuerAdapter(Adapter):
     def worker(self, load: Load) -> list[list[str]]:
         limits = ["--batch-size", str(load.concurrency)]
         if VARIANT == "bounded":
-            limits = ["--batch-size", str(load.concurrency // 2), "--max-concurrent-tasks", str(load.concurrency)]
+            limits = [
+                "--batch-size",
+                str(load.concurrency // 2),
+                "--max-concurrent-tasks",
+                str(load.concurrency),
+            ]
         factory = "benchmarks.peers.pgqueuer_adapter:manager"
         further = [queue for queue in load.queues if queue != "default"]
         command = script("pgq", "run", *limits, "--log-level", "WARNING", factory)

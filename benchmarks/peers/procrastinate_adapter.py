@@ -41,11 +41,15 @@ class ProcrastinateAdapter(Adapter):
         await TASKS[kind].batch_defer_async(*({"n": number} for number in range(count)))
 
     async def drained(self) -> bool:
-        found = await self.watch.execute("SELECT 1 FROM procrastinate_jobs WHERE status <> 'succeeded' LIMIT 1")
+        found = await self.watch.execute(
+            "SELECT 1 FROM procrastinate_jobs WHERE status <> 'succeeded' LIMIT 1"
+        )
         return await found.fetchone() is None
 
     def worker(self, load: Load) -> list[list[str]]:
-        command = script("procrastinate", "--app", "benchmarks.peers.procrastinate_adapter.app", "--log-level", "warning")
+        command = script(
+            "procrastinate", "--app", "benchmarks.peers.procrastinate_adapter.app", "--log-level", "warning"
+        )
         command += ["worker", "--queues", ",".join(load.queues), "--concurrency", str(load.concurrency)]
         return [command for _ in range(load.processes)]
 

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.peers import ticks
@@ -56,7 +57,7 @@ class Server:
 
     async def await_drained(self, expected: int) -> int:
         """Wait until `expected` jobs ran and all are recorded; the monotonic nanoseconds of that."""
-        await self._until(lambda: ticks.count(path()) >= expected)
+        await self._until(partial(ran, expected))
         deadline = time.monotonic() + PATIENCE
         while not await settle(self.adapter.drained()):
             if time.monotonic() > deadline:
@@ -75,11 +76,11 @@ class Server:
             called[number] = time.monotonic_ns()
             await settle(insert(kind, number))
             returned[number] = time.monotonic_ns()
-            await self._until(lambda n=number: ticks.count(path()) >= before + n)
-        ran = ticks.read(path())
+            await self._until(partial(ran, before + number))
+        started = ticks.read(path())
         return {
-            "call": [(ran[number] - called[number]) / 1e6 for number in called],
-            "commit": [(ran[number] - returned[number]) / 1e6 for number in returned],
+            "call": [(started[number] - called[number]) / 1e6 for number in called],
+            "commit": [(started[number] - returned[number]) / 1e6 for number in returned],
         }
 
     async def _until(self, reached: Callable[[], bool]) -> None:
@@ -92,6 +93,10 @@ class Server:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > PATIENCE:
                 raise TimeoutError(f"no job ran for {PATIENCE:.0f} s; {seen} had run")
+
+
+def ran(expected: int) -> bool:
+    return ticks.count(path()) >= expected
 
 
 def path() -> str:
