@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -10,13 +11,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jobkit.errors import JobkitError, ScheduleError
-from jobkit.schedules import ALIASES, CronExpression, Recurring
+from jobkit.jobs import NewJob
+from jobkit.schedules import ALIASES, CronExpression, Recurring, Run
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def job() -> object:
-    return object()
+def job() -> NewJob:
+    raise AssertionError("no entry runs here")
 
 
 def parse(text: str, zone: str = "UTC", key: str = "entry") -> CronExpression:
@@ -31,7 +33,7 @@ def values(text: str, position: int) -> set[int]:
     """The values of one field, read off the runs of a year."""
     fields = ["0", "0", "*", "*", "*"]
     fields[position] = text
-    read = (
+    read: Callable[[Run], int] = (
         lambda run: run.at.minute,
         lambda run: run.at.hour,
         lambda run: run.at.day,

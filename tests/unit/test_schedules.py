@@ -16,14 +16,15 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jobkit.errors import ScheduleError
+from jobkit.jobs import NewJob
 from jobkit.schedules import CronExpression, Recurring
 
 ROOT = Path(__file__).resolve().parents[2]
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def job() -> object:
-    return object()
+def job() -> NewJob:
+    raise AssertionError("no entry runs here")
 
 
 def parse(text: str, zone: str = "UTC", key: str = "entry") -> CronExpression:
