@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from jobkit._encoding import checked_object
 from jobkit._names import check_name, check_tags, clamped
@@ -166,7 +166,7 @@ class NewJob:
             raise ArgsError("schedule_in and schedule_at: give one of them")
         put(self, "tags", check_tags(self.tags) if self.tags else ())
         put(self, "meta", _checked_meta(self.meta) if self.meta else {})
-        put(self, "unique", _checked_unique(self.unique))
+        put(self, "unique", _checked_unique(self.unique, self.worker_type))
 
     def __repr__(self) -> str:
         shown = [f"worker={self.worker!r}", f"args={self.args if not self.secret else '[redacted]'}"]
@@ -250,6 +250,8 @@ def _checked_schedule_in(value: object) -> timedelta | None:
         return checked_delay(value, what="schedule_in")
     except (TypeError, ValueError) as error:
         raise ArgsError(str(error)) from None
+    except OverflowError:
+        raise ArgsError("schedule_in: at most 100 years are allowed") from None
 
 
 def _negative(value: object) -> bool:
@@ -277,9 +279,14 @@ def _checked_meta(meta: object) -> dict[str, object]:
     return copy
 
 
-def _checked_unique(unique: object) -> Unique | None:
+def _checked_unique(unique: object, worker_type: Any) -> Unique | None:
     if unique is None or unique is False:
         return None
-    if isinstance(unique, Unique):
-        return unique
-    raise ArgsError(f"unique: a Unique or False is expected, not {type(unique).__name__}")
+    if not isinstance(unique, Unique):
+        raise ArgsError(f"unique: a Unique or False is expected, not {type(unique).__name__}")
+    if unique.keys and worker_type is not None:
+        names = [spec.name for spec in dataclasses.fields(worker_type)]
+        for key in unique.keys:
+            if key not in names:
+                raise ArgsError(f"unique: {key!r} is no arg; args are {', '.join(names) or 'none'}")
+    return unique

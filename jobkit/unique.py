@@ -7,7 +7,6 @@ process that makes it, so that the unique index may decide.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -96,8 +95,8 @@ def _checked_period(period: object) -> timedelta | None:
     if isinstance(period, bool) or not isinstance(period, timedelta | int | float):
         raise ArgsError(f"Unique: period is a timedelta or seconds, not {type(period).__name__}")
     if not isinstance(period, timedelta):
-        if not math.isfinite(period) or abs(period) > MAX_DELAY.total_seconds():
-            raise ArgsError(f"Unique: a period of {period!r} seconds is out of range (above 0, to 100 years)")
+        if not 0 < period <= MAX_DELAY.total_seconds():
+            raise ArgsError("Unique: a period in seconds lies above 0 and at most at 100 years")
         period = timedelta(seconds=period)
     if not timedelta(0) < period <= MAX_DELAY:
         raise ArgsError(f"Unique: a period lies above 0 and at most at 100 years, got {period!r}")
