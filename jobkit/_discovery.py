@@ -96,7 +96,7 @@ def _offers() -> Iterator[Offer]:
         try:
             if "jobkit" not in (found.read_text("entry_points.txt") or ""):
                 continue
-            name = found.metadata["Name"] or _name_in_path(found)
+            name = _field(found, "Name") or _name_in_path(found)
             if normalized(name) not in seen:
                 seen.add(normalized(name))
                 yield from _offers_of(_first_on_path(name, found), name)
@@ -115,7 +115,14 @@ def _first_on_path(name: str, found: _Distribution) -> _Distribution:
 def _offers_of(distribution: _Distribution, name: str) -> Iterator[Offer]:
     for entry in distribution.entry_points:
         if entry.group in (PLUGINS, WORKERS):
-            yield Offer(entry.group, entry.name, entry.value, name, distribution.version or "?")
+            yield Offer(entry.group, entry.name, entry.value, name, _field(distribution, "Version") or "?")
+
+
+def _field(distribution: _Distribution, name: str) -> str | None:
+    try:
+        return distribution.metadata.get(name)
+    except importlib_metadata.PackageNotFoundError:
+        return None
 
 
 def _name_in_path(distribution: _Distribution) -> str:

@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from jobkit._discovery import Offer
 from jobkit._plugins import PluginState, brief
 from jobkit.errors import JobkitError, WorkerDefinitionError
 from jobkit.workers import FunctionWorker, Worker, worker_of
 
-if TYPE_CHECKING:
-    AnyWorker: TypeAlias = type[Worker] | FunctionWorker[..., object]
+AnyWorker: TypeAlias = type[Worker] | FunctionWorker[..., Any]
+"""What may be given as a worker: its class, or what `@worker` made of a function."""
 
-__all__ = ["KnownWorkers", "WorkerEntry", "WorkerUnavailable", "workers_below"]
+__all__ = ["AnyWorker", "KnownWorkers", "WorkerEntry", "WorkerUnavailable", "workers_below"]
 
 
 class WorkerUnavailable(JobkitError):

@@ -77,15 +77,19 @@ def _originals(candidates: Sequence[Candidate], name: str) -> list[Candidate]:
 
 
 def _refuse_rings(candidates: Sequence[Candidate]) -> None:
-    for candidate in [c for c in candidates if c.usable and c.info.replaces and not _stands_in(c)]:
-        path, here = {candidate.state.name}, candidate.info.replaces
-        while here and here not in path:
-            path.add(here)
-            following = _originals(candidates, here)
-            here = following[0].info.replaces if following else None
-        if here == candidate.state.name:
-            for member in _originals(candidates, here):
-                member.set_aside(f"it replaces itself by way of {', '.join(sorted(path))}")
+    renaming = [c for c in candidates if c.usable and c.info.replaces and not _stands_in(c)]
+    for candidate in [c for c in renaming if _replaces_itself(c, candidates)]:
+        candidate.set_aside(f"it replaces {candidate.info.replaces!r}, which in turn replaces it")
+
+
+def _replaces_itself(candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
+    passed: set[str] = set()
+    here = candidate.info.replaces
+    while here and here != candidate.state.name and here not in passed:
+        passed.add(here)
+        following = _originals(candidates, here)
+        here = following[0].info.replaces if following else None
+    return here == candidate.state.name
 
 
 def _replace(candidates: Sequence[Candidate], choices: Mapping[str, str]) -> None:

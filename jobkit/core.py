@@ -7,6 +7,7 @@ is opened or imported before it is needed.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import sys
@@ -31,10 +32,10 @@ from jobkit.storage.schema import Tables, tables_for
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from jobkit._known import AnyWorker
     from jobkit.events import Event
     from jobkit.hookspecs import StorageFactory, Transition
     from jobkit.jobs import JobInfo
-    from jobkit.workers import FunctionWorker, Worker
 
 __all__ = ["Core", "core_named", "current_core", "current_job", "reset_current", "set_current"]
 
@@ -52,7 +53,7 @@ class Core:
         self,
         config: Config,
         *,
-        workers: Iterable[type[Worker] | FunctionWorker[..., object]] = (),
+        workers: Iterable[AnyWorker] = (),
         plugins: Iterable[object] = (),
         clock: Clock | None = None,
     ) -> None:
@@ -138,6 +139,31 @@ class Core:
             inserted=inserted if has("jobkit_inserted") else None,
             transitions=transitions if has("jobkit_transitions") else None,
         )
+
+    # -- the schema --
+
+    def migrate(self) -> None:
+        """Bring jobkit's and all plugins' tables to the newest version; safe to call at any time, from anywhere."""
+        from jobkit.storage import migrations
+
+        migrations.up(self.engine, self.tables, self.registry.migrations())
+
+    def ready(self) -> None:
+        """Make the tables where the database is a SQLite file that is missing or empty; looks once a process."""
+        self.once("ready", self._make_ready)
+
+    async def aready(self) -> None:
+        """`ready` for coroutines; what has to be done is done in a thread."""
+        if "ready" not in self._made:
+            await asyncio.to_thread(self.ready)
+
+    def _make_ready(self) -> bool:
+        if self._dialect == "sqlite":
+            with self.engine.connect() as conn:
+                empty = conn.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar() == 0
+            if empty:
+                self.migrate()
+        return True
 
     # -- the rest --
 

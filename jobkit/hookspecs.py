@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
 
@@ -75,7 +75,7 @@ hookimpl = pluggy.HookimplMarker("jobkit")
 
 
 @hookspec
-def jobkit_workers() -> Iterable[type[Worker] | FunctionWorker[..., object]] | None:
+def jobkit_workers() -> Iterable[type[Worker] | FunctionWorker[..., Any]] | None:
     """Give Worker classes and `@worker` functions.
 
     Runs when an app is made and when a plugin is added to it, in that thread. A name that another

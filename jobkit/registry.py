@@ -28,9 +28,10 @@ from jobkit.errors import ScheduleError
 from jobkit.schedules import Recurring
 
 if TYPE_CHECKING:
+    from jobkit._known import AnyWorker
     from jobkit.core import Core
     from jobkit.hookspecs import Node
-    from jobkit.workers import FunctionWorker, Worker
+    from jobkit.workers import Worker
 
 __all__ = ["PluginState", "Registry", "ScheduleEntry", "WorkerEntry", "WorkerUnavailable"]
 
@@ -54,7 +55,7 @@ class Registry:
         self,
         config: Config,
         *,
-        workers: Iterable[type[Worker] | FunctionWorker[..., object]] = (),
+        workers: Iterable[AnyWorker] = (),
         plugins: Iterable[object] = (),
         clock: Clock | None = None,
     ) -> None:
@@ -109,7 +110,7 @@ class Registry:
             self._scan()
         return self._known.resolve(name)
 
-    def add_worker(self, worker: type[Worker] | FunctionWorker[..., object]) -> None:
+    def add_worker(self, worker: AnyWorker) -> None:
         """Make a worker known. Raises WorkerDefinitionError if its name means another one already."""
         self._known.add(worker)
 
