@@ -125,12 +125,13 @@ class JobOptions(TypedDict, total=False):
     max_attempts: int
     schedule_in: timedelta | float | None
     schedule_at: datetime | None
-    tags: Iterable[str]
-    meta: Mapping[str, object]
+    tags: Iterable[str] | None
+    meta: Mapping[str, object] | None
     unique: Unique | Literal[False] | None
 
 
 _OPTIONS: Final = tuple(JobOptions.__annotations__)
+_NONE_IS_ABSENT: Final = frozenset({"tags", "meta", "unique"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +165,8 @@ class NewJob:
         put(self, "schedule_at", _checked_schedule_at(self.schedule_at))
         if self.schedule_in is not None and self.schedule_at is not None:
             raise ArgsError("schedule_in and schedule_at: give one of them")
-        put(self, "tags", check_tags(self.tags) if self.tags else ())
-        put(self, "meta", _checked_meta(self.meta) if self.meta else {})
+        put(self, "tags", check_tags(self.tags) if self.tags != () else ())
+        put(self, "meta", _checked_meta(self.meta) if self.meta != {} else {})
         put(self, "unique", _checked_unique(self.unique, self.worker_type))
 
     def __repr__(self) -> str:
@@ -183,10 +184,6 @@ class NewJob:
         changes = _checked_options(options)
         if "meta" in changes:
             changes["meta"] = {**self.meta, **_checked_meta(changes["meta"])}
-        if changes.get("unique", False) is None:
-            del changes["unique"]
-        elif changes.get("unique") is False:
-            changes["unique"] = None
         if changes.get("schedule_in") is not None:
             changes.setdefault("schedule_at", None)
         elif changes.get("schedule_at") is not None:
@@ -238,7 +235,9 @@ def _checked_options(options: Mapping[str, object]) -> dict[str, object]:
             near = difflib.get_close_matches(name, _OPTIONS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"options are {', '.join(_OPTIONS)}"
             raise ArgsError(f"{name!r} is no option of a job; {hint}")
-    return dict(options)
+    return {
+        name: value for name, value in options.items() if value is not None or name not in _NONE_IS_ABSENT
+    }
 
 
 def _checked_schedule_in(value: object) -> timedelta | None:
