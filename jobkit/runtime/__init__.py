@@ -1,0 +1,1 @@
+"""What runs jobs: nodes, and the pieces that a node is made of."""

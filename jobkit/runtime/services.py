@@ -1,0 +1,185 @@
+"""Runs the services of plugins: intervals with jitter, one thread for the shared ones, one each for the others.
+
+Invariant: a tick that raises, or that leaves a transaction open, harms neither its next tick nor another service; ticks
+of one service never overlap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Connection
+
+from jobkit._hooktypes import Service
+from jobkit.events import PluginTicked
+from jobkit.runtime.failures import headline
+from jobkit.runtime.lanes import OUT_OF_REACH, pause_after
+from jobkit.runtime.logs import Outage, log
+from jobkit.storage.engine import Fault, classify, node_connection
+
+if TYPE_CHECKING:
+    from jobkit.core import Core
+
+__all__ = ["Entry", "ServiceThread", "threads_for"]
+
+JITTER: Final = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One service of one plugin on this node. `due` is monotonic; `ticked_at` the wall clock's last good tick."""
+
+    plugin: str
+    service: Service
+    due: float = 0.0
+    failures: int = 0
+    ticked_at: datetime | None = None
+    last_error: str = ""
+    first: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def label(self) -> str:
+        """The plugin's name, and the service's where it has another."""
+        name = self.service.name
+        return self.plugin if name == self.plugin else f"{self.plugin}.{name}"
+
+
+class ServiceThread:
+    """Ticks its services one after the other, on one connection that is made anew after trouble."""
+
+    def __init__(self, core: Core, entries: Sequence[Entry], outage: Outage, name: str) -> None:
+        self._core = core
+        self._entries = list(entries)
+        self._outage = outage
+        self._halt = threading.Event()
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The services that it ticks."""
+        return self._entries
+
+    def start(self) -> None:
+        """Start the thread; every service ticks once at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the tick that is running. Does not wait."""
+        self._halt.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread's end; False where it took longer than `timeout` seconds."""
+        if self._thread.ident is not None:
+            self._thread.join(max(timeout, 0.0))
+        return not self._thread.is_alive()
+
+    def wait_first(self, timeout: float) -> bool:
+        """Wait until each service has done one good round."""
+        deadline = self._core.clock.monotonic() + timeout
+        return all(
+            entry.first.wait(max(0.0, deadline - self._core.clock.monotonic())) for entry in self._entries
+        )
+
+    def _run(self) -> None:
+        try:
+            while not self._halt.is_set():
+                entry = min(self._entries, key=lambda e: e.due)
+                if not self._halt.wait(max(0.0, entry.due - self._core.clock.monotonic())):
+                    self._tick(entry)
+        finally:
+            self._disconnect()
+
+    def _tick(self, entry: Entry) -> None:
+        started = self._core.clock.monotonic()
+        now = self._core.clock.now()
+        try:
+            count = entry.service.tick(self._connected(), now)
+        except BaseException as exc:  # noqa: BLE001 - plugin code: not even SystemExit may end the thread
+            pause = self._failed(entry, exc)
+        else:
+            pause = self._ticked(entry, count, now, started)
+        self._tidy(entry)
+        entry.due = self._core.clock.monotonic() + pause
+
+    def _ticked(self, entry: Entry, count: int, now: datetime, started: float) -> float:
+        entry.failures = 0
+        entry.ticked_at = now
+        entry.last_error = ""
+        entry.first.set()
+        if count:
+            log.debug("plugin.tick plugin=%s count=%d", entry.label, count)
+            ms = (self._core.clock.monotonic() - started) * 1000
+            self._core.emit(
+                PluginTicked(
+                    at=now, plugin=entry.plugin, service=entry.service.name, count=count, duration_ms=ms
+                )
+            )
+        return self._jittered(entry.service.seconds)
+
+    def _failed(self, entry: Entry, exc: BaseException) -> float:
+        """Report; come again after a growing pause, or the interval where that is shorter."""
+        entry.failures += 1
+        entry.last_error = headline(exc)[:500]
+        fault = classify(exc)
+        if fault in OUT_OF_REACH:
+            self._outage.failed(entry.label, headline(exc))
+        else:
+            self._core.registry.failed(entry.plugin, f"service {entry.service.name}", exc)
+        if fault is Fault.LOST:
+            self._disconnect()
+        backoff = pause_after(entry.failures, self._core.clock.random())
+        return max(backoff, self._jittered(min(entry.service.seconds, 1.0)) if entry.failures > 3 else 0.0)
+
+    def _tidy(self, entry: Entry) -> None:
+        """A tick must leave no transaction behind: it would hold locks, and old rows, for a whole interval."""
+        conn = self._connection
+        if conn is None:
+            return
+        try:
+            if conn.in_transaction():
+                conn.rollback()
+                if not entry.failures:
+                    log.warning("service %s left a transaction open; it was rolled back", entry.label)
+        except Exception:  # noqa: BLE001 - the next tick gets a new connection
+            self._disconnect()
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (1 - JITTER + 2 * JITTER * self._core.clock.random())
+
+    def _connected(self) -> Connection:
+        conn = self._connection
+        if conn is None or conn.closed or conn.invalidated:
+            self._disconnect()
+            conn = self._connection = node_connection(self._core.engine, autocommit=False)
+        return conn
+
+    def _disconnect(self) -> None:
+        conn, self._connection = self._connection, None
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                conn.invalidate()
+            with contextlib.suppress(Exception):
+                conn.close()
+
+
+def threads_for(
+    core: Core, services: Sequence[tuple[str, Service]], outage: Outage, keep: Callable[[str], bool]
+) -> tuple[list[ServiceThread], list[ServiceThread]]:
+    """The threads of the outer and of the normal phase, for the services of the plugins that `keep` accepts."""
+    entries = [Entry(plugin, service) for plugin, service in services if keep(plugin)]
+    threads: dict[str, list[ServiceThread]] = {"outer": [], "normal": []}
+    for phase, found in threads.items():
+        mine = [entry for entry in entries if entry.service.phase == phase]
+        shared = [entry for entry in mine if entry.service.thread == "shared"]
+        if shared:
+            found.append(ServiceThread(core, shared, outage, f"jobkit-services-{phase}"))
+        for entry in mine:
+            if entry.service.thread == "own":
+                found.append(ServiceThread(core, [entry], outage, f"jobkit-{entry.label}"))
+    return threads["outer"], threads["normal"]
