@@ -56,7 +56,8 @@ class HookTable:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._table: dict[str, tuple[Implementation, ...]] = {}
+        self.table: Mapping[str, tuple[Implementation, ...]] = {}
+        """Hooks that have an implementation; replaced whole, never changed."""
         self._states: Mapping[str, PluginState] = {}
         self._silences: dict[tuple[str, str], _Silence] = {}
         self._lock = threading.Lock()
@@ -76,15 +77,15 @@ class HookTable:
                     Implementation(impl.plugin_name, impl.function, tuple(impl.argnames))
                     for impl in reversed(impls)
                 )
-        self._table, self._states = table, states
+        self.table, self._states = table, states
 
     def of(self, hook: str) -> tuple[Implementation, ...]:
         """The implementations of a hook, first asked first."""
-        return self._table.get(hook, ())
+        return self.table.get(hook, ())
 
     def observe(self, hook: str, given: Mapping[str, object]) -> None:
         """Call all; nothing that one raises reaches the caller or the others."""
-        for impl in self._table.get(hook, ()):
+        for impl in self.table.get(hook, ()):
             try:
                 impl.call(given)
             except KeyboardInterrupt:
@@ -95,7 +96,7 @@ class HookTable:
     def gather(self, hook: str, given: Mapping[str, object]) -> list[tuple[str, object]]:
         """What each plugin answered, with its name; those that raise or answer None are left out."""
         answers = []
-        for impl in self._table.get(hook, ()):
+        for impl in self.table.get(hook, ()):
             try:
                 answer = impl.call(given)
             except KeyboardInterrupt:
@@ -113,7 +114,7 @@ class HookTable:
         """The first answer that is neither None nor refused by `accept`; one that raises or is refused is
         reported.
         """
-        for impl in self._table.get(hook, ()):
+        for impl in self.table.get(hook, ()):
             try:
                 answer = impl.call(given)
                 if answer is not None and accept is not None and not accept(answer):
@@ -130,7 +131,7 @@ class HookTable:
     def ask(self, hook: str, given: Mapping[str, object]) -> list[tuple[str, object]]:
         """What each plugin answered, None left out; raises what one raises, with its name in a note."""
         answers = []
-        for impl in self._table.get(hook, ()):
+        for impl in self.table.get(hook, ()):
             answer = self._noted(impl, hook, given)
             if answer is not None:
                 answers.append((impl.plugin, answer))
@@ -141,7 +142,7 @@ class HookTable:
         class.
         """
         argument, kind = FOLDED[hook], type(value)
-        for impl in self._table.get(hook, ()):
+        for impl in self.table.get(hook, ()):
             answer = self._noted(impl, hook, {**given, argument: value})
             if answer is None:
                 continue

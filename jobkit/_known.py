@@ -58,7 +58,19 @@ class KnownWorkers:
         self._entries: dict[str, WorkerEntry] = {}
         self._report = report
         self._lock = threading.RLock()
-        self.view: Mapping[str, WorkerEntry] = MappingProxyType(self._entries)
+
+    @property
+    def view(self) -> Mapping[str, WorkerEntry]:
+        """All entries as they are now; safe to walk while others come."""
+        return MappingProxyType(self._entries)
+
+    def knows(self, name: str) -> bool:
+        """Whether the name means a worker."""
+        return name in self._entries
+
+    def _put(self, entry: WorkerEntry) -> None:
+        """Entries are replaced whole, so that readers need no lock."""
+        self._entries = {**self._entries, entry.name: entry}
 
     def add(self, thing: AnyWorker) -> None:
         """A worker given in code. Raises WorkerDefinitionError if its name means another one."""
@@ -69,7 +81,7 @@ class KnownWorkers:
             if held is not None and held.offer is not None and held.cls is None:
                 held = self._loaded(held)
             if held is None or held.error:
-                self._entries[config.name] = WorkerEntry(config.name, config.place, cls)
+                self._put(WorkerEntry(config.name, config.place, cls))
             elif held.cls is not cls:
                 _refuse_second(held, WorkerEntry(config.name, config.place, cls))
 
@@ -95,8 +107,10 @@ class KnownWorkers:
 
     def _offer(self, entry: WorkerEntry) -> None:
         with self._lock:
-            held = self._entries.setdefault(entry.name, entry)
-            if held is entry or self._same(held, entry):
+            held = self._entries.get(entry.name)
+            if held is None:
+                self._put(entry)
+            if held is None or self._same(held, entry):
                 return
             if held.distribution is None:
                 entry = _load(entry, entry.offer) if entry.cls is None and entry.offer else entry
@@ -136,7 +150,7 @@ class KnownWorkers:
     def _loaded(self, entry: WorkerEntry) -> WorkerEntry:
         if entry.cls is None and not entry.error and entry.offer is not None:
             entry = _load(entry, entry.offer)
-            self._entries[entry.name] = entry
+            self._put(entry)
             if entry.error:
                 self._report(f"the worker {entry.name!r} of {entry.source} cannot be had: {entry.error}")
         return entry

@@ -209,7 +209,7 @@ def inspect_hooks(candidate: Candidate, specs: SpecBook) -> None:
     for impl in (impl for hook in hooks for impl in getattr(manager.hook, hook).get_hookimpls()):
         _check(impl, known, specs)
     candidate.scratch, candidate.state.hooks = manager, hooks
-    candidate.state.notes = list(_remarks(candidate.plugin, hooks))
+    candidate.state.notes = list(_remarks(candidate, hooks))
 
 
 def _explained(error: BaseException) -> str:
@@ -239,10 +239,10 @@ def _check(impl: pluggy.HookImpl, known: Collection[str], specs: SpecBook) -> No
         raise PluginRefused(f"{hook} is async, and hooks are called as plain functions{remedy}")
 
 
-def _remarks(plugin: object, hooks: Sequence[str]) -> Iterator[str]:
-    if not hooks:
+def _remarks(candidate: Candidate, hooks: Sequence[str]) -> Iterator[str]:
+    if not hooks and candidate.info.hookspecs is None:
         yield "implements no hook"
-    for name in sorted(set(_unmarked(plugin)) - set(hooks)):
+    for name in sorted(set(_unmarked(candidate.plugin)) - set(hooks)):
         yield f"{name} is not marked with @hookimpl, so it is never called"
 
 

@@ -108,7 +108,11 @@ def _replace(candidates: Sequence[Candidate], choices: Mapping[str, str]) -> Non
 def _winner(slot: str, claimants: list[Candidate], choice: str | None) -> Candidate | None:
     if choice is None and len(claimants) == 1:
         return claimants[0]
-    chosen = [c for c in claimants if choice and normalized(c.state.distribution or "") == normalized(choice)]
+    chosen = [
+        c
+        for c in claimants
+        if choice and normalized(c.state.distribution or c.state.name) == normalized(choice)
+    ]
     winner = chosen[0] if len(chosen) == 1 else None
     for loser in (c for c in claimants if c is not winner):
         loser.set_aside(_why_not(slot, claimants, choice, winner))

@@ -209,10 +209,11 @@ class Core:
             _inside.reset(token)
 
     def _redact(self, value: object, path: str, worker: str | None, kind: str) -> object | None:
-        if not self.registry.has("jobkit_redact"):
-            return None
-        answer: object = self.registry.hook.jobkit_redact(value=value, path=path, worker=worker, kind=kind)
-        return answer
+        for implementation in self.registry.implementations("jobkit_redact"):
+            answer = implementation.call({"value": value, "path": path, "worker": worker, "kind": kind})
+            if answer is not None:
+                return answer
+        return None
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

@@ -79,7 +79,7 @@ class Registry:
 
     @property
     def workers(self) -> Mapping[str, WorkerEntry]:
-        """The known workers by name; a live view."""
+        """The known workers by name, as they are now."""
         self.load()
         self._scan()
         return self._known.view
@@ -106,7 +106,7 @@ class Registry:
         """The worker of a name, imported if need be; None if unknown. Raises WorkerUnavailable."""
         if not self._loaded:
             self.load()
-        if name not in self._known.view:
+        if not self._known.knows(name):
             self._scan()
         return self._known.resolve(name)
 
@@ -139,7 +139,7 @@ class Registry:
         """True if any active plugin implements the hook; cheap enough for every job."""
         if not self._loaded:
             self.load()
-        return bool(self._table.of(hook))
+        return hook in self._table.table
 
     def implementations(self, hook: str) -> tuple[Implementation, ...]:
         """The implementations one by one, first asked first; the caller deals with their errors."""
