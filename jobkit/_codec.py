@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import msgspec.inspect as mi
 
-from jobkit._encoding import check_text, encoded, same, survives
+from jobkit._encoding import MAX_DEPTH, check_text, encode_json, encoded, same, survives
 from jobkit.errors import ArgsError, WorkerDefinitionError
 
 __all__ = ["MAX_ARGS_BYTES", "Codec"]
@@ -30,15 +30,34 @@ class Codec(Generic[T]):
     type that cannot be an arg; the text names `place`.
     """
 
-    __slots__ = ("_decode", "_loose", "_name")
+    __slots__ = ("_decode", "_floats", "_loose", "_name")
 
     def __init__(self, cls: type[T], name: str, place: str) -> None:
         self._name = name
-        self._loose = _inspected(cls, place)
+        self._loose, self._floats = _inspected(cls, place)
         self._decode = msgspec.json.Decoder(cls).decode
 
     def encode(self, value: T) -> str:
         """The args as compact JSON. Raises ArgsError for args that would come back different."""
+        try:
+            raw = encode_json(value)
+            if self._harmless(raw) and self._decode(raw) == value:
+                return raw.decode()
+        except Exception:  # noqa: BLE001 - whatever it was, the careful way finds the words for it
+            pass
+        return self._encode_carefully(value)
+
+    def _harmless(self, raw: bytes) -> bool:
+        """True if equality with what reads back is all that is left to check."""
+        return (
+            not self._loose
+            and len(raw) <= MAX_ARGS_BYTES
+            and b"\\u0000" not in raw
+            and not (self._floats and b"null" in raw)
+            and (len(raw) < 2 * MAX_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH)
+        )
+
+    def _encode_carefully(self, value: T) -> str:
         raw = encoded(value, self._name)
         check_text(raw, value, self._name, MAX_ARGS_BYTES)
         back = self._read(raw, "refused")
@@ -77,21 +96,21 @@ def _lost(value: Any, back: Any) -> str:
     return "args do not survive JSON; large floats need a field of type float"
 
 
-def _inspected(cls: type, place: str) -> bool:
-    """Whether any part is declared so loosely that only its values tell its types."""
+def _inspected(cls: type, place: str) -> tuple[bool, bool]:
+    """Whether any part is declared so loosely that only its values tell its types; whether any may be a
+    float.
+    """
     try:
-        root = mi.type_info(cls)
+        parts = [*_parts(mi.type_info(cls), set())]
     except NameError:
         raise
     except Exception as error:
         raise WorkerDefinitionError(f"{place}: args need types with a JSON form: {error}") from error
-    loose = False
-    for part in _parts(root, set()):
-        if _is_loose(part):
-            loose = True
-        else:
+    loose = [part for part in parts if _is_loose(part)]
+    for part in parts:
+        if part not in loose:
             _check_part(part, place)
-    return loose
+    return bool(loose), any(isinstance(part, mi.FloatType) for part in parts)
 
 
 def _is_loose(part: mi.Type) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from jobkit._canonical import instant
 from jobkit.errors import ArgsError
 
-__all__ = ["MAX_DEPTH", "check_text", "checked_object", "encoded", "same", "survives"]
+__all__ = ["MAX_DEPTH", "check_text", "checked_object", "encode_json", "encoded", "same", "survives"]
 
 MAX_DEPTH: Final = 100
 """Deepest nesting of lists and objects; both databases take more, every reader of args copes with this."""
@@ -28,14 +28,14 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _EXPONENT: Final = re.compile(rb"\de")
 _ATOMS: Final = frozenset({str, int, bool, float, type(None)})
 _BIG_FLOAT: Final = 1e16
-_ENCODE: Final = msgspec.json.Encoder(decimal_format="string").encode
+encode_json: Final = msgspec.json.Encoder(decimal_format="string").encode
 _DECODE: Final = msgspec.json.Decoder().decode
 
 
 def encoded(value: object, what: str) -> bytes:
     """`value` as JSON. Raises ArgsError, its text begun with `what`, if msgspec cannot write it."""
     try:
-        return _ENCODE(value)
+        return encode_json(value)
     except RecursionError:
         raise ArgsError(f"{what}: nested too deeply, or refers to itself") from None
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ def survives(value: object, back: object, raw: bytes, decode: Callable[[bytes], 
     if not _EXPONENT.search(raw):
         return True
     jsonb = _as_jsonb(_DECODE(raw))
-    return jsonb is None or same(value, decode(_ENCODE(jsonb)), strict=True)
+    return jsonb is None or same(value, decode(encode_json(jsonb)), strict=True)
 
 
 def same(a: Any, b: Any, *, strict: bool = False) -> bool:

@@ -39,17 +39,19 @@ def prepare(
     A schedule time in the past means now. Raises ArgsError for args that do not survive JSON and for a
     schedule time more than 100 years away.
     """
-    if isinstance(job, Worker) and job.__jobkit__.unique is None and not system_meta:
+    if isinstance(job, Worker) and not system_meta:
         return _plain_row(job, now)
     new = new_job(job)
     at = _scheduled_at(new, now)
-    key = None if new.unique is None else _unique_key(new, new.unique, now)
+    key = None
+    if new.unique is not None:
+        key = new.unique.key(new.worker, new.queue, _values(new.worker_type, new.args), now)
     return JobRow(
         state=JobState.SCHEDULED if at > now else JobState.AVAILABLE,
         queue=new.queue,
         worker=new.worker,
         args=new.args,
-        meta=_meta(new, key, system_meta or {}),
+        meta=_meta({**new.meta, **(system_meta or {})}, new.unique, key, new.secret),
         tags=_TEXT(new.tags).decode(),
         max_attempts=new.max_attempts,
         priority=new.priority,
@@ -62,17 +64,22 @@ def prepare(
 def _plain_row(worker: Worker, now: datetime) -> JobRow:
     # Most jobs have no options: no NewJob in between makes a large batch twice as fast.
     config = worker.__jobkit__
+    args = encode(worker)
+    key = None
+    if config.unique is not None:
+        key = config.unique.key(config.name, config.queue, _values(type(worker), args), now)
     return JobRow(
         JobState.AVAILABLE,
         config.queue,
         config.name,
-        encode(worker),
-        _secret_meta(config.secret),
+        args,
+        _meta({}, config.unique, key, config.secret),
         "[]",
         config.max_attempts,
         config.priority,
         now,
         now,
+        key,
     )
 
 
@@ -96,33 +103,21 @@ def _utc(at: datetime) -> datetime:
     return datetime.combine(utc.date(), utc.time(), UTC)
 
 
-def _unique_key(job: NewJob, unique: Unique, now: datetime) -> str:
-    return unique.key(job.worker, job.queue, _values(job), now)
-
-
-def _values(job: NewJob) -> Mapping[str, object]:
+def _values(cls: type[object] | None, args: str) -> Mapping[str, object]:
     """The args as values of their types; as JSON's where nothing here knows the worker."""
-    cls = job.worker_type
     if cls is not None and issubclass(cls, Worker):
-        instance = decode(cls, job.args)
+        instance = decode(cls, args)
         return {name: getattr(instance, name) for name in arg_names(cls)}
-    values: dict[str, object] = msgspec.json.decode(job.args, type=dict[str, object])
+    values: dict[str, object] = msgspec.json.decode(args, type=dict[str, object])
     return values
 
 
-def _meta(job: NewJob, key: str | None, system: Mapping[str, object]) -> str:
-    if job.unique is None and not job.secret and not job.meta and not system:
-        return "{}"
-    meta = {**job.meta, **system}
-    if job.unique is not None:
-        meta |= {"unique_states": job.unique.states, "unique_key": key}
-    if job.secret:
-        meta["secret_paths"] = list(job.secret)
-    return _TEXT(meta).decode()
-
-
-def _secret_meta(secret: tuple[str, ...]) -> str:
-    return _TEXT({"secret_paths": secret}).decode() if secret else "{}"
+def _meta(given: dict[str, object], unique: Unique | None, key: str | None, secret: tuple[str, ...]) -> str:
+    if unique is not None:
+        given |= {"unique_states": unique.states, "unique_key": key}
+    if secret:
+        given["secret_paths"] = secret
+    return _TEXT(given).decode() if given else "{}"
 
 
 def _described(job: object) -> str:

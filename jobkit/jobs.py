@@ -36,6 +36,7 @@ __all__ = [
     "NewJob",
     "Transition",
     "Unique",
+    "checked_options",
 ]
 
 MAX_PRIORITY: Final = 9
@@ -181,14 +182,14 @@ class NewJob:
         """A copy with other options; `meta` is merged, `tags` replace. Raises ArgsError."""
         if not options:
             return self
-        changes = _checked_options(options)
+        changes = checked_options(options)
         if "meta" in changes:
             changes["meta"] = {**self.meta, **_checked_meta(changes["meta"])}
         if changes.get("schedule_in") is not None:
             changes.setdefault("schedule_at", None)
         elif changes.get("schedule_at") is not None:
             changes.setdefault("schedule_in", None)
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **changes)
 
     def tag(self, *tags: str) -> NewJob:
         """A copy with these tags appended."""
@@ -229,7 +230,8 @@ class Transition:
     at: datetime
 
 
-def _checked_options(options: Mapping[str, object]) -> dict[str, object]:
+def checked_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """Options by their names, without those that say nothing. Raises ArgsError for a name that is none."""
     for name in options:
         if name not in _OPTIONS:
             near = difflib.get_close_matches(name, _OPTIONS, 1)

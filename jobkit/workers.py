@@ -37,7 +37,7 @@ from jobkit._definition import (
 )
 from jobkit._functions import class_body
 from jobkit.errors import WorkerDefinitionError
-from jobkit.jobs import JobInfo, JobOptions, NewJob, Unique
+from jobkit.jobs import JobInfo, JobOptions, NewJob, Unique, checked_options
 from jobkit.outcomes import MAX_DELAY, Outcome, checked_delay
 
 __all__ = [
@@ -93,7 +93,7 @@ class Worker:
     ) -> None:
         super().__init_subclass__()
         options = WorkerOptions(name, queue, max_attempts, priority, timeout, unique, secret, runner)
-        place = place_of(cls, getattr(cls, "__jobkit_fn__", None))
+        place = place_of(cls, getattr(cls, "__jobkit_fn__", None) if "__jobkit_fn__" in vars(cls) else None)
         make_dataclass(cls, place)
         cls.__jobkit__ = config_of(cls, Worker, options, place)
         if _runs(cls):
@@ -116,17 +116,15 @@ class Worker:
     def job(self, **options: Unpack[JobOptions]) -> NewJob:
         """These args as a job that is not enqueued yet, with options. Raises ArgsError."""
         config = self.__jobkit__
-        new = NewJob(
-            worker=config.name,
-            args=encode(self),
-            queue=config.queue,
-            priority=config.priority,
-            max_attempts=config.max_attempts,
-            unique=config.unique,
-            secret=config.secret,
-            worker_type=type(self),
-        )
-        return new.replace(**options) if options else new
+        settings = {
+            "queue": config.queue,
+            "priority": config.priority,
+            "max_attempts": config.max_attempts,
+            "unique": config.unique,
+            **checked_options(options),
+        }
+        args = encode(self)
+        return NewJob(worker=config.name, args=args, secret=config.secret, worker_type=type(self), **settings)
 
     def __repr__(self) -> str:
         config = self.__jobkit__

@@ -388,6 +388,23 @@ def test_an_offset_that_JSON_cannot_write_is_refused_with_the_remedy() -> None:
         encode(Holder(moment=datetime(1900, 1, 1, tzinfo=ZoneInfo("Europe/Amsterdam"))))
 
 
+@dataclass(frozen=True)
+class Tree:
+    name: str
+    children: tuple[Tree, ...] = ()
+
+
+class Forest(Worker):
+    trees: list[Tree]
+
+    def perform(self, job: JobInfo) -> None: ...
+
+
+def test_types_that_refer_to_themselves_are_args_like_others() -> None:
+    value = Forest([Tree("a", (Tree("b"), Tree("c", (Tree("d"),))))])
+    assert decode(Forest, encode(value)) == value
+
+
 def test_a_message_names_the_worker_and_the_arg_and_never_the_value() -> None:
     with pytest.raises(ArgsError) as caught:
         encode(Holder(count="s3cret"))  # type: ignore[arg-type]
