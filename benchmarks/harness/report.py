@@ -143,7 +143,7 @@ def failures(results: Results) -> str:
     if not results.failures:
         return ""
     lines = [
-        f"- {one['key'].replace('|', ' ').strip()}: {one['error'].splitlines()[0]}"
+        f"- {one['key'].replace('|', ' ').strip()}: {one['error'].split(chr(10))[0]}"
         for one in results.failures
     ]
     return "### Not measured\n\n" + "\n".join(lines)
