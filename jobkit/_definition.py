@@ -22,6 +22,7 @@ __all__ = [
     "RUNNERS",
     "WorkerConfig",
     "WorkerOptions",
+    "arg_of",
     "body_kind",
     "config_of",
     "make_dataclass",
@@ -231,8 +232,13 @@ def _checked_secret(secret: object, cls: type, place: str) -> tuple[str, ...]:
     for path in secret:
         if not isinstance(path, str) or not all(path.split(".")):
             raise WorkerDefinitionError(f"{place}: secret: {path!r} is no path, as 'card.number'")
-        _check_field(path.split(".")[0], cls, f"{place}: secret")
+        _check_field(arg_of(path), cls, f"{place}: secret")
     return tuple(secret)
+
+
+def arg_of(path: str) -> str:
+    """The arg that a path begins with: `cards` of `cards[0].number`."""
+    return path.partition(".")[0].partition("[")[0]
 
 
 def _check_field(name: str, cls: type, what: str) -> None:

@@ -128,7 +128,7 @@ class Worker:
 
     def __repr__(self) -> str:
         config = self.__jobkit__
-        hidden = {path.split(".")[0] for path in config.secret}
+        hidden = {arg_of(path) for path in config.secret}
         values = (
             f"{field.name}={'[redacted]' if field.name in hidden else repr(getattr(self, field.name))}"
             for field in dataclasses.fields(cast(Any, self))

@@ -216,6 +216,16 @@ def test_a_repr_hides_what_is_secret() -> None:
     assert repr(SendWelcomeEmail(1)) == "SendWelcomeEmail(user_id=1, card=None)"
 
 
+def test_a_secret_path_may_lead_through_lists() -> None:
+    class Charge(Worker, secret=("cards[0].number", "pins.*.code")):
+        cards: list[Card]
+        pins: list[dict[str, str]]
+
+        def perform(self, job: JobInfo) -> None: ...
+
+    assert repr(Charge([Card("4")], [{"code": "1"}])) == "Charge(cards=[redacted], pins=[redacted])"
+
+
 def test_values_of_classes_and_functions_can_be_pickled() -> None:
     for value in (SendWelcomeEmail(1, Card("4")), resize_image(3), resize_image(3).job()):
         assert pickle.loads(pickle.dumps(value)) == value
