@@ -30,6 +30,7 @@ from jobkit._codec import Codec
 from jobkit._definition import (
     WorkerConfig,
     WorkerOptions,
+    arg_of,
     config_of,
     make_dataclass,
     place_of,
