@@ -7,7 +7,6 @@ records it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -111,7 +110,7 @@ def checked_delay(delay: object, *, what: str) -> timedelta:
         value = delay
     elif isinstance(delay, bool) or not isinstance(delay, int | float):
         raise TypeError(f"{what} takes a timedelta or seconds, not {type(delay).__name__}")
-    elif not math.isfinite(delay) or abs(delay) > MAX_DELAY.total_seconds():
+    elif delay != delay or abs(delay) > MAX_DELAY.total_seconds():  # NaN differs from itself
         raise ValueError(f"{what}: {delay!r} seconds is out of range (0 to 100 years)")
     else:
         value = timedelta(seconds=delay)
