@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from jobkit.clock import Clock
 from jobkit.events import WorkerUnknown
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief, headline
 from jobkit.runtime.lanes import OUT_OF_REACH
 from jobkit.runtime.logs import Outage, Throttle, log
 from jobkit.runtime.recorder import Recorder
@@ -228,9 +228,7 @@ class Claimer:
             if classify(exc) in OUT_OF_REACH:
                 raise
             if (held := self._throttle.passes(queue)) is not None:
-                log.error(
-                    "claiming from %s failed (%d more times): %s", queue, held, headline(exc), exc_info=exc
-                )
+                log.error("claiming from %s failed (%d more times): %s", queue, held, brief(exc))
             return
         self._outage.succeeded()
         self._desk.claimed(queue, asked, len(jobs) >= asked, at, self._sifted(jobs))

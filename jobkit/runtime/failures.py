@@ -8,18 +8,21 @@ accept.
 from __future__ import annotations
 
 import linecache
+import re
 import reprlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["MAX_STORED", "Failure", "clean", "cut", "describe", "headline", "stored_text"]
+__all__ = ["MAX_STORED", "Failure", "brief", "clean", "cut", "describe", "headline", "stored_text"]
 
 MAX_STORED: Final = 4_096
 """Bytes of an error that are stored; the start is kept."""
 
-_MESSAGE: Final = 2_000
-_DESCRIBED: Final = 16_384
+_MESSAGE: Final = 8_000
+"""Characters of one message: so many that what is left out lies behind what is stored, whatever is redacted."""
+_DESCRIBED: Final = 32_000
+_BRIEF: Final = 300
 _FRAMES_FIRST: Final = 4
 _FRAMES_LAST: Final = 12
 _CHAIN: Final = 6
@@ -44,22 +47,41 @@ class Failure(Exception):
 
 
 def headline(exc: BaseException) -> str:
-    """`Class: message`, on one line or several, at most 2,000 characters."""
+    """`Class: message`, on one line or several; not redacted."""
     if isinstance(exc, Failure):
-        return exc.text.partition("\n")[0][:_MESSAGE]
+        return shortened(exc.text.partition("\n")[0], _MESSAGE)
     name = _name(exc)
     message = _message(exc)
     return f"{name}: {message}" if message else name
 
 
 def describe(exc: BaseException) -> str:
-    """`Class: message`, a newline, then the traceback with causes and group members; at most about 16 KB."""
+    """`Class: message`, a newline, then the traceback with causes and group members; at most 32,000 characters."""
     if isinstance(exc, Failure):
-        return clean(exc.text[:_DESCRIBED])
+        return clean(shortened(exc.text, _DESCRIBED))
     try:
-        return clean("\n".join(_lines(exc))[:_DESCRIBED])
+        return clean(shortened("\n".join(_lines(exc)), _DESCRIBED))
     except Exception:  # noqa: BLE001 - an exception may be hostile
         return f"{_name(exc)}: <could not be described>"
+
+
+def brief(exc: BaseException) -> str:
+    """One short line for the log about trouble with the database: the driver's words, never a statement's values."""
+    original = getattr(exc, "orig", None)
+    told = original if isinstance(original, BaseException) else exc
+    line = _message(told).strip().partition("\n")[0][:_BRIEF]
+    return f"{_name(told)}: {line}" if line else _name(told)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The start of `text`, cut where no token can be: half a secret is one that no pattern knows."""
+    if len(text) <= limit:
+        return text
+    kept = _TOKEN.sub("", text[:limit])
+    return f"{kept}… ({len(text)} characters)"
+
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=._~%@:-]*+$")
 
 
 def stored_text(text: str, redact: Callable[[str], str]) -> str:
@@ -99,7 +121,7 @@ class _Shortened(reprlib.Repr):
 
     def __init__(self) -> None:
         super().__init__()
-        self.maxstring = self.maxother = self.maxlong = 500
+        self.maxstring = self.maxother = self.maxlong = 8_000
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = self.maxdeque = 20
         self.maxlevel = 4
 
@@ -109,10 +131,10 @@ class _Shortened(reprlib.Repr):
         return repr(x)
 
     def repr_bytes(self, x: bytes, level: int) -> str:
-        return repr(x[:500])
+        return repr(x[:8_000])
 
     def repr_bytearray(self, x: bytearray, level: int) -> str:
-        return repr(x[:500])
+        return repr(x[:8_000])
 
 
 _shortened: Final = _Shortened()
@@ -127,7 +149,7 @@ def _name(exc: BaseException) -> str:
 
 def _message(exc: BaseException) -> str:
     try:
-        return clean(_own_message(exc)[:_MESSAGE])
+        return clean(shortened(_own_message(exc), _MESSAGE))
     except BaseException:  # noqa: BLE001 - job code runs in __str__, and may raise anything
         return "<no text: str() of the exception failed>"
 
@@ -141,7 +163,7 @@ def _own_message(exc: BaseException) -> str:
         if len(args) > 1:
             return _shortened.repr(args)
         if isinstance(args[0], str) and type(exc).__str__ is BaseException.__str__:
-            return str.__str__(args[0])[:_MESSAGE]
+            return str.__str__(args[0])
         return _shortened.repr(args[0])
     text = str(exc)
     return str.__str__(text)

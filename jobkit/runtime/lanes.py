@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from jobkit.clock import Clock
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief
 from jobkit.runtime.logs import Outage, Throttle, log
 from jobkit.storage.engine import Fault, classify
 
@@ -104,9 +104,9 @@ class Lane:
         self._failures += 1
         fault = classify(exc)
         if fault in OUT_OF_REACH:
-            self._outage.failed(self.name, headline(exc))
+            self._outage.failed(self.name, brief(exc))
         elif (held := self._throttle.passes(type(exc).__name__)) is not None:
-            log.error("%s failed (%d more since the last line)", self.name, held, exc_info=exc)
+            log.error("%s failed (%d more times): %s", self.name, held, brief(exc))
         if fault is not Fault.CONFLICT:
             self._disconnect()
         self._halt.wait(pause_after(self._failures, self._clock.random()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jobkit.events import NodeStarted, NodeStopped, NodeStopping
 from jobkit.runtime.detached import detached
 from jobkit.runtime.facts import named
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import OUT_OF_REACH, pause_after
 from jobkit.runtime.lifespans import Lifespans
 from jobkit.runtime.listener import Hints
@@ -100,7 +100,7 @@ class Lifecycle:
                 if classify(exc) not in OUT_OF_REACH:
                     raise
                 failures += 1
-                self._node.outage.failed("start", headline(exc))
+                self._node.outage.failed("start", brief(exc))
             self._tried.set()
             await asyncio.sleep(pause_after(failures + 2, self._node.core.clock.random()))
 
@@ -136,7 +136,7 @@ class Lifecycle:
     def _started_late(self, task: asyncio.Task[None]) -> None:
         """The database came back, and then the start failed for good: say so and ask for the end."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the node cannot start: %s", headline(error))
+            log.error("the node cannot start: %s", brief(error))
             self.wants_end.set()
 
     def _spawn(self, work: Any) -> None:
@@ -288,7 +288,7 @@ class Lifecycle:
         try:
             await detached(remove, timeout=DEREGISTER)
         except Exception as exc:  # noqa: BLE001 - the end goes on
-            why = headline(exc)
+            why = brief(exc)
             log.warning("node %s could not be deregistered (%s); others will see it die", node.id, why)
 
     def _nothing_runs(self) -> bool:

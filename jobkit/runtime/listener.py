@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, text
 
 from jobkit.clock import Clock
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import pause_after
 from jobkit.runtime.logs import Throttle, log
 
@@ -168,10 +168,10 @@ class Listener:
             return
         if self._heard is not None:
             self._heard = None
-            self._lost(headline(exc))
+            self._lost(brief(exc))
         self._failures += 1
         if self._throttle.passes("listener") is not None:
-            log.warning("listening for notifications failed, polling instead: %s", headline(exc))
+            log.warning("listening for notifications failed, polling instead: %s", brief(exc))
         self._halt.wait(pause_after(self._failures, self._clock.random()))
 
     def _hang_up(self) -> None:
@@ -220,7 +220,7 @@ class Watcher:
                 self._watch()
             except Exception as exc:  # noqa: BLE001 - polling goes on without the hints
                 self._failures += 1
-                log.debug("watching the file failed: %s", headline(exc))
+                log.debug("watching the file failed: %s", brief(exc))
                 self._halt.wait(pause_after(self._failures, self._clock.random()))
 
     def _watch(self) -> None:

@@ -184,6 +184,7 @@ class NodeRuntime:
             self.post(self.poller.pulse)
 
     def _unknown(self, name: str, error: str) -> None:
+        error = self.core.redact_error(error, name)[:500]
         self.core.emit(unknown_worker(self._id, name, error, self._clock.now()))
 
     def _database_lost(self, error: str) -> None:

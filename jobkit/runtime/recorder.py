@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from jobkit.clock import Clock
 from jobkit.jobs import Lease
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import OUT_OF_REACH
 from jobkit.runtime.logs import Outage, log
 from jobkit.runtime.settle import Settled
@@ -156,7 +156,7 @@ class Recorder:
 
     def _store_bare(self, conn: Connection, settled: Settled, why: Exception) -> None:
         """The state change without its details, so that it lands; where even that fails, later once more."""
-        log.error("job %d: its result is recorded without details: %s", settled.lease.id, headline(why))
+        log.error("job %d: its result is recorded without details: %s", settled.lease.id, brief(why))
         change = settled.change
         assert change is not None
         bare = dataclasses.replace(change, error=None)
@@ -177,7 +177,7 @@ class Recorder:
         tries = self._tries.get(settled.lease, 0) + 1
         self._tries[settled.lease] = tries
         pause = min(STUCK_FIRST * 2 ** min(tries, 10), STUCK_LONGEST) * (1 - self._clock.random() / 2)
-        log.error("job %d: its result cannot be recorded, trying again: %s", settled.lease.id, headline(exc))
+        log.error("job %d: its result cannot be recorded, trying again: %s", settled.lease.id, brief(exc))
         with self._changed:
             self._current = [other for other in self._current if other is not settled]
             self._stuck.append(_Stuck(settled, self._clock.monotonic() + pause))

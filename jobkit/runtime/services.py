@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from jobkit._hooktypes import Service
 from jobkit.events import PluginTicked
-from jobkit.runtime.failures import headline
+from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import OUT_OF_REACH, pause_after
 from jobkit.runtime.logs import Outage, log
 from jobkit.storage.engine import Fault, classify, node_connection
@@ -125,10 +125,10 @@ class ServiceThread:
     def _failed(self, entry: Entry, exc: BaseException) -> float:
         """Report; come again after a growing pause, or the interval where that is shorter."""
         entry.failures += 1
-        entry.last_error = headline(exc)[:500]
+        entry.last_error = brief(exc)[:500]
         fault = classify(exc)
         if fault in OUT_OF_REACH:
-            self._outage.failed(entry.label, headline(exc))
+            self._outage.failed(entry.label, brief(exc))
         else:
             self._core.registry.failed(entry.plugin, f"service {entry.service.name}", exc)
         if fault is Fault.LOST:

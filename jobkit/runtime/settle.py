@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from jobkit.clock import Clock
 from jobkit.jobs import JobState, Lease
 from jobkit.outcomes import MAX_DELAY, Cancel, Discard, Done, Outcome, Snooze
-from jobkit.runtime.failures import Failure, describe, headline, stored_text
+from jobkit.runtime.failures import Failure, describe, stored_text
 from jobkit.runtime.logs import log
 from jobkit.runtime.runs import Why
 from jobkit.storage.base import Change, ClaimedJob, ErrorEntry
@@ -168,7 +168,9 @@ class Settler:
             try:
                 return backoff_of(worker, attempt, fraction)
             except Exception as exc:  # noqa: BLE001 - job code
-                log.warning("backoff of %s failed, the default is used: %s", worker.__name__, headline(exc))
+                log.warning(
+                    "backoff of %s raised %s; the default is used", worker.__name__, type(exc).__name__
+                )
         elif (delay := self._host.hook_backoff(worker, attempt, error)) is not None:
             return min(max(delay, timedelta(0)), MAX_DELAY)
         return default_backoff(attempt, fraction)
