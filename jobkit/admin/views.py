@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 Precision: TypeAlias = Literal["exact", "at_least", "estimate"]
-Marker: TypeAlias = Literal["orphaned", "stuck", "overdue", "snoozed", "rescued", "cron", "unique", "paused"]
+Marker: TypeAlias = Literal["orphaned", "stuck", "overdue", "snoozed", "cron", "unique", "paused"]
 QueueStatus: TypeAlias = Literal["running", "paused", "part paused", "no nodes", "stopping"]
 
 
