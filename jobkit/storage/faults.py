@@ -15,6 +15,8 @@ from typing import Final, TypeVar
 
 from sqlalchemy import exc as sa_exc
 
+from jobkit.errors import EnqueueConflict
+
 __all__ = ["Fault", "classify", "is_busy", "retrying"]
 
 T = TypeVar("T")
@@ -148,7 +150,7 @@ def retrying(
     while True:
         try:
             return fn()
-        except (sa_exc.DBAPIError, sqlite3.OperationalError) as error:
+        except (sa_exc.DBAPIError, sqlite3.OperationalError, EnqueueConflict) as error:
             if classify(error) not in _AGAIN or monotonic() >= end:
                 raise
         pause(random.uniform(0.2, 1.0) * step)

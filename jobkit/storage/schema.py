@@ -64,7 +64,7 @@ class UTCDateTime(TypeDecorator[datetime]):
     impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[object]:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """`timestamptz` where the database has it."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(TIMESTAMP(timezone=True))
@@ -96,7 +96,7 @@ class _JSONBText(UserDefinedType[str]):
         return "JSONB"
 
     def bind_expression(self, bindvalue: ColumnElement[str]) -> ColumnElement[str]:
-        return cast(type_coerce(bindvalue, Text()), JSONB())  # type: ignore[arg-type]
+        return cast(type_coerce(bindvalue, Text()), JSONB())
 
     def column_expression(self, column: ColumnElement[str]) -> ColumnElement[str]:
         return cast(column, Text())

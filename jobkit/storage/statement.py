@@ -1,0 +1,101 @@
+"""A statement written once with :names, sent as each driver's own text.
+
+Invariant: an identifier reaches the text only through the dialect's quoting, a value only as a bound
+parameter. The text for a driver is made once; rows come back as the driver's plain tuples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Table
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Dialect
+
+    from jobkit.storage.schema import Tables
+
+__all__ = ["Sql", "quoted"]
+
+_TOKEN: Final = re.compile(r"\{(?P<table>[a-z_]+)\}|(?<![:\w]):(?P<name>[a-z_]+)")
+
+Row = tuple[Any, ...]
+
+
+def quoted(table: Table, dialect: Dialect) -> str:
+    """The table's full name as SQL text."""
+    return dialect.identifier_preparer.format_table(table)
+
+
+class Sql:
+    """`:name` is a parameter, `{jobs}` the table `Tables.jobs`. JSON braces and `::` casts do not occur in
+    it.
+    """
+
+    __slots__ = ("_forms", "_tables", "_template")
+
+    def __init__(self, template: str, tables: Tables) -> None:
+        self._template: Final = template
+        self._tables: Final = tables
+        self._forms: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+
+    def rows(self, conn: Connection, params: Mapping[str, object]) -> list[Row]:
+        """Executes, and returns all rows as plain tuples."""
+        result = self._execute(conn, params)
+        cursor = result.cursor
+        rows: list[Row] = cursor.fetchall()
+        result.close()
+        return rows
+
+    def count(self, conn: Connection, params: Mapping[str, object]) -> int:
+        """Executes a statement that returns no rows; how many rows it changed."""
+        return int(self._execute(conn, params).rowcount)
+
+    def text(self, dialect: Dialect) -> str:
+        """What is sent to that dialect's driver."""
+        return self._form(dialect)[0]
+
+    def _execute(self, conn: Connection, params: Mapping[str, object]) -> Any:
+        text, order = self._form(conn.dialect)
+        if order is None:
+            return conn.exec_driver_sql(text, dict(params))
+        return conn.exec_driver_sql(text, tuple([params[name] for name in order]))
+
+    def _form(self, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
+        form = self._forms.get(dialect.driver)
+        if form is None:
+            form = self._forms[dialect.driver] = _translate(self._template, self._tables, dialect)
+        return form
+
+
+def _translate(template: str, tables: Tables, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
+    style = dialect.paramstyle
+    order: list[str] = []
+
+    def place(name: str) -> str:
+        if style == "pyformat":
+            return f"%({name})s"
+        if style == "numeric_dollar":
+            if name not in order:
+                order.append(name)
+            return f"${order.index(name) + 1}"
+        order.append(name)
+        return "?" if style == "qmark" else "%s"
+
+    def literal(text: str) -> str:
+        return text.replace("%", "%%") if style in ("pyformat", "format") else text
+
+    parts: list[str] = []
+    position = 0
+    for token in _TOKEN.finditer(template):
+        parts.append(literal(template[position : token.start()]))
+        if name := token["name"]:
+            parts.append(place(name))
+        else:
+            # format_table doubles % by itself where the driver wants that
+            parts.append(quoted(getattr(tables, token["table"]), dialect))
+        position = token.end()
+    parts.append(literal(template[position:]))
+    return "".join(parts), None if style == "pyformat" else tuple(order)
