@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jobkit.events import Event
     from jobkit.hookspecs import StorageFactory, Transition
     from jobkit.jobs import JobInfo
+    from jobkit.storage.migrations import Migrations, Step
 
 __all__ = ["Core", "core_named", "current_core", "current_job", "reset_current", "set_current"]
 
@@ -146,7 +147,13 @@ class Core:
         """Bring jobkit's and all plugins' tables to the newest version; safe to call at any time, from anywhere."""
         from jobkit.storage import migrations
 
-        migrations.up(self.engine, self.tables, self.registry.migrations())
+        migrations.up(self.engine, self.tables, self.migrations())
+
+    def migrations(self) -> list[Migrations]:
+        """The steps of each plugin's own tables, by the plugin's name. Raises what a plugin raises."""
+        from jobkit.storage.migrations import Migrations
+
+        return [Migrations(name, cast("Sequence[Step]", steps)) for name, steps in self.registry.migrations()]
 
     def ready(self) -> None:
         """Make the tables where the database is a SQLite file that is missing or empty; looks once a process."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from jobkit.jobs import JobInfo, NewJob
     from jobkit.schedules import Recurring
     from jobkit.storage.base import InsertedJob
-    from jobkit.storage.migrations import Migration
+    from jobkit.storage.migrations import Step
     from jobkit.workers import FunctionWorker, Worker
 
 __all__ = [
@@ -122,7 +122,7 @@ def jobkit_commands(group: click.Group) -> None:
 
 
 @hookspec
-def jobkit_migrations() -> Iterable[Migration] | None:
+def jobkit_migrations() -> Iterable[Step] | None:
     """Give the migrations of the plugin's own tables, in order; never columns in jobkit's tables.
 
     Runs when tables are migrated or checked, in that thread. Versions are kept per plugin name. Raising:
