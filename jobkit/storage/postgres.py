@@ -17,7 +17,7 @@ from jobkit.storage.changes import FINAL_TIMES, Group
 from jobkit.storage.engine import reading
 from jobkit.storage.fleet import as_json
 from jobkit.storage.native import CLAIMED, COLUMNS, NativeStorage, sorted_claims
-from jobkit.storage.statement import Sql, quoted
+from jobkit.storage.statement import Row, Sql, quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -169,7 +169,7 @@ class PostgresStorage(NativeStorage):
         return self._whole(conn, work)
 
     def _claimed(self, rows: Sequence[tuple[Any, ...]], node: str, at: datetime) -> list[ClaimedJob]:
-        return sorted_claims(rows, node, at)
+        return sorted_claims([_in_utc(row) for row in rows], node, at)
 
     def due_queues(
         self, conn: Connection, queues: Sequence[str], *, now: datetime, skip: Collection[str] = ()
@@ -292,6 +292,11 @@ def _copy_line(id_: int, row: JobRow) -> str:
         f"{id_}\t{row.state.value}\t{queue}\t{worker}\t{args}\t{meta}\t{tags}\t{row.max_attempts}\t"
         f"{row.priority}\t{row.inserted_at.isoformat()}\t{row.scheduled_at.isoformat()}\t\\N\n"
     )
+
+
+def _in_utc(row: Row) -> Row:
+    """The driver speaks in the session's zone."""
+    return (*row[:9], row[9].astimezone(UTC), row[10].astimezone(UTC))
 
 
 def _claimed_transition(job: ClaimedJob) -> Transition:
