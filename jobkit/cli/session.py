@@ -1,0 +1,198 @@
+"""One invocation of the command line: what was asked for globally, and what commands get made from it.
+
+Invariant: the configuration, the app and the database are touched when a command first asks for them, never before; a
+command that only reads imports no app.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobkit.cli.errors import CommandError
+from jobkit.cli.exitcodes import ExitCode
+from jobkit.cli.output import Output, OutputOptions
+
+if TYPE_CHECKING:
+    from jobkit.admin.actions import Actions
+    from jobkit.admin.reads import Reads
+    from jobkit.config import Config
+    from jobkit.core import Core
+    from jobkit.hookspecs import Actor
+
+__all__ = ["Session", "session_of"]
+
+
+@dataclass(slots=True)
+class Given:
+    """The options that every command takes."""
+
+    settings: dict[str, object] = field(default_factory=dict)
+    config: str | None = None
+    db_timeout: timedelta | None = None
+    verbose: int = 0
+    debug: bool = False
+    output: OutputOptions = field(default_factory=OutputOptions)
+
+
+class Session:
+    """What a command works with."""
+
+    def __init__(self) -> None:
+        self.given = Given()
+        self.out = Output(self.given.output)
+        self.own_process = False
+        """Whether the process ends with the command, as it does outside of tests."""
+
+    def now(self) -> datetime:
+        """The wall clock, in UTC."""
+        return datetime.now(UTC)
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration of this invocation; raises CommandError or ConfigError."""
+        from jobkit.config import Config
+        from jobkit.errors import ConfigError
+
+        try:
+            return Config.load(file=self.given.config, command_line=nested(self.given.settings))
+        except ConfigError as error:
+            if str(error).startswith("command line "):
+                text = str(error).removeprefix("command line ")
+                raise CommandError(text, ExitCode.USAGE) from None
+            raise
+
+    @cached_property
+    def app(self) -> Core:
+        """The core of the user's app, with its workers and plugins, imported."""
+        from jobkit.cli.apps import load_app, load_modules
+        from jobkit.core import Core
+
+        config = self.config
+        if config.app is None:
+            load_modules(config.imports)
+            return Core(config)
+        self._export()
+        core = load_app(config.app)
+        self._check_obeyed(core)
+        return core
+
+    @cached_property
+    def core(self) -> Core:
+        """A core for commands that only look at the database; the app is left alone.
+
+        Only where nothing but the app itself knows the database is it imported after all.
+        """
+        from jobkit.core import Core
+
+        config = self.config
+        if config.app is not None and config.origin("database_url").kind == "default":
+            return self.app
+        return Core(config.override(imports=(), app=None))
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who acts: `user@host`."""
+        from jobkit.hookspecs import Actor
+
+        return Actor(f"{_user()}@{socket.gethostname()}", via="cli")
+
+    @cached_property
+    def reads(self) -> Reads:
+        """What there is to see."""
+        from jobkit.admin.reads import Reads
+
+        return Reads(self.core, self.actor, timeout=self.given.db_timeout or timedelta(seconds=10))
+
+    @cached_property
+    def actions(self) -> Actions:
+        """What there is to do that needs no app."""
+        from jobkit.admin.actions import Actions
+
+        return Actions(self.core, self.actor)
+
+    @cached_property
+    def app_actions(self) -> Actions:
+        """What there is to do that needs the app's workers and schedules."""
+        from jobkit.admin.actions import Actions
+
+        return Actions(self.app, self.actor)
+
+    def redact(self, text: str) -> str:
+        """The text without secrets; used on errors, which may carry a URL with its password."""
+        from jobkit.redact import Redactor
+
+        return Redactor().text(text, kind="log")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("core", "app"):
+            core = self.__dict__.pop(name, None)
+            if core is not None:
+                core.close()
+
+    def _export(self) -> None:
+        """Let an app that reads the environment see what was given on the command line."""
+        for name, value in self.given.settings.items():
+            if "." not in name or not name.startswith(("plugins.", "replace.")):
+                os.environ[_variable(name)] = _text(value)
+        if self.given.config:
+            os.environ["JOBKIT_CONFIG"] = self.given.config
+
+    def _check_obeyed(self, core: Core) -> None:
+        """An app may set things itself; then an option that says otherwise must not be dropped silently."""
+        theirs = {setting.name: setting.value for setting in core.config.describe()}
+        ours = {setting.name: setting.value for setting in self.config.describe()}
+        for name in self.given.settings:
+            if name not in ("app", "queues") and name in ours and ours[name] != theirs.get(name):
+                origin = core.config.origin(name)
+                raise CommandError(
+                    f"--{name.replace('.', '-').replace('_', '-')} has no effect: the app "
+                    f"{self.config.app} sets {name} itself ({origin})",
+                    ExitCode.USAGE,
+                )
+
+
+def session_of(ctx: click.Context) -> Session:
+    """The session of this invocation, made at the first call."""
+    return ctx.ensure_object(Session)
+
+
+def nested(settings: Mapping[str, object]) -> dict[str, object]:
+    """`plugins.pruner.batch` as tables within tables; all other names as they are."""
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        if not name.startswith(("plugins.", "replace.")):
+            tree[name] = value
+            continue
+        at = tree
+        *tables, last = name.split(".")
+        for table in tables:
+            at = at.setdefault(table, {})
+        at[last] = value
+    return tree
+
+
+def _variable(name: str) -> str:
+    from jobkit.config import environment_name
+
+    return environment_name(name)
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
