@@ -7,13 +7,13 @@ rows that have committed. Whatever is wrong with a job is found before the first
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session
@@ -28,7 +28,6 @@ from jobkit.storage.engine import (
     is_stale,
     node_connection,
     retrying,
-    sqlite_configured,
 )
 from jobkit.wakeup import waker_of
 from jobkit.workers import Worker
@@ -36,18 +35,21 @@ from jobkit.workers import Worker
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 
-__all__ = ["AsyncTarget", "Job", "Target", "aenqueue", "aenqueue_all", "enqueue", "enqueue_all", "rows_of"]
-
-log = logging.getLogger("jobkit")
+__all__ = [
+    "AsyncTarget",
+    "Job",
+    "Target",
+    "aenqueue",
+    "aenqueue_all",
+    "enqueue",
+    "enqueue_all",
+    "joining",
+    "rows_of",
+]
 
 Job: TypeAlias = Worker | NewJob
 Target: TypeAlias = "Session | scoped_session[Session] | Connection | Engine"
 AsyncTarget: TypeAlias = "AsyncSession | async_scoped_session[AsyncSession] | AsyncConnection | AsyncEngine"
-
-UNCONFIGURED = (
-    "jobs are enqueued through an SQLite engine that was not configured for it; call jobkit.configure_sqlite(engine) "
-    "once after making it, or expect 'database is locked' while other processes write"
-)
 
 
 # -- public
@@ -95,6 +97,8 @@ def enqueue_with(
     if not rows:
         return []
     if target is None:
+        target = cast("Target | None", _joined_by(core))
+    if target is None:
         return _insert_own(core, rows)
     if isinstance(target, Engine):
         with target.begin() as conn:
@@ -109,6 +113,10 @@ async def aenqueue_with(
     rows = rows_of(core, [_with_options(job, options) for job in jobs])
     if not rows:
         return []
+    if target is None and (joined := _joined_by(core)) is not None:
+        if isinstance(joined, Connection):
+            return _insert_joining(core, joined, rows)
+        target = joined
     if target is None:
         return await asyncio.to_thread(_insert_own, core, rows)
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -124,6 +132,29 @@ async def aenqueue_with(
     if hasattr(target, "connection"):
         return await (await target.connection()).run_sync(insert)
     raise TypeError(_refused(target, "an AsyncSession, AsyncConnection or AsyncEngine"))
+
+
+@contextmanager
+def joining(core: Core, conn: Connection | AsyncConnection) -> Iterator[None]:
+    """Inside, what is enqueued on this app without naming a target joins the transaction of `conn`.
+
+    For tests that commit nothing; the jobs that run inside see it too.
+    """
+    token = _joined.set((core, conn))
+    try:
+        yield
+    finally:
+        _joined.reset(token)
+
+
+_joined: ContextVar[tuple[Core, Connection | AsyncConnection] | None] = ContextVar(
+    "jobkit_joined", default=None
+)
+
+
+def _joined_by(core: Core) -> Connection | AsyncConnection | None:
+    joined = _joined.get()
+    return joined[1] if joined is not None and joined[0] is core else None
 
 
 # -- in a caller's transaction
@@ -143,8 +174,6 @@ def _refused(target: object, expected: str) -> str:
 
 
 def _insert_joining(core: Core, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
-    if conn.dialect.name == "sqlite" and not sqlite_configured(conn):
-        _warn_unconfigured(conn.engine)
     inserted = core.storage_for(conn).insert(conn, rows)
     queues = _queues(rows, inserted)
     if queues:
@@ -174,15 +203,6 @@ def _really_open(conn: Connection) -> bool:
     if hasattr(raw, "info"):  # psycopg, psycopg2
         return bool(raw.info.transaction_status != 0)
     return True
-
-
-_warned: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _warn_unconfigured(engine: Engine) -> None:
-    if engine not in _warned:
-        _warned.add(engine)
-        log.warning(UNCONFIGURED)
 
 
 # -- in a transaction of jobkit's own
