@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from jobkit import Jobkit, JobInfo, Worker, configure_sqlite
+from jobkit import JobInfo, Jobkit, Worker, configure_sqlite
 from jobkit.wakeup import channel_of, waker_of
 
 DEADLINE = 10.0
@@ -82,10 +82,9 @@ def test_a_rollback_wakes_nobody(app: Jobkit, wakes: Wakes, engine: sa.Engine) -
         conn.begin()
         app.enqueue(Ping(), conn=conn)
         conn.rollback()
-    with engine.connect() as conn, conn.begin():
-        with conn.begin_nested() as savepoint:
-            app.enqueue(Ping(), conn=conn)
-            savepoint.rollback()
+    with engine.connect() as conn, conn.begin(), conn.begin_nested() as savepoint:
+        app.enqueue(Ping(), conn=conn)
+        savepoint.rollback()
     quiet(app)
     assert wakes.seen == []
 
