@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jobkit.jobs import JobInfo
     from jobkit.workers import Worker
 
-__all__ = ["outcome_of", "perform_async", "perform_sync"]
+__all__ = ["forget_warnings", "outcome_of", "perform_async", "perform_sync"]
 
 Manager = AbstractContextManager[object] | AbstractAsyncContextManager[object]
 
@@ -40,7 +40,10 @@ async def perform_async(
     Returns its outcome or raises its failure; an outcome may come out raised, too.
     """
     if not around:
-        return outcome_of(job.worker, await _awaited(worker, job, runner))
+        value: object = worker.perform(job) if runner is None else runner.run(worker, job)
+        if inspect.isawaitable(value):
+            value = await value
+        return DONE if value is None else outcome_of(job.worker, value)
     ctx = JobContext()
     failure: BaseException | None = None
     async with AsyncExitStack() as stack:
@@ -127,6 +130,11 @@ def _managers(
 
 
 _warned: set[str] = set()
+
+
+def forget_warnings() -> None:
+    """Give the warnings about dropped values once more."""
+    _warned.clear()
 
 
 def outcome_of(worker: str, value: object) -> Outcome:

@@ -160,10 +160,11 @@ class Executor:
 
     def ended(self, run: Run, result: BaseException) -> None:
         """See RunnerHost."""
-        if run.lease not in self.runs:
+        if run.ended:
             return
+        run.ended = True
         self._deliver(self._settler.settle(run, result), result)
-        del self.runs[run.lease]
+        self.runs.pop(run.lease, None)
         if run.producer is not None:
             run.producer.released()
 
@@ -173,9 +174,11 @@ class Executor:
 
     def context(self, run: Run) -> Context:
         """See RunnerHost."""
-        context = self._base.copy()
-        context.run(self.core.enter_job, run.job)
-        return context
+        return self._base.copy()
+
+    def enter(self, run: Run) -> None:
+        """See RunnerHost."""
+        self.core.enter_job(run.job)
 
     # -- ending runs early
 
@@ -355,28 +358,34 @@ def _is_delay(answer: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How one run ended: what is to be recorded, and the exception that job code raised, if any."""
+    """How one run ended: what is to be recorded, and the outcome that job code gave or the exception it raised."""
 
     settled: Settled
+    outcome: Outcome | None
     error: BaseException | None
 
 
 async def run_claimed(
-    core: Core, claimed: ClaimedJob, *, resources: Mapping[str, object] | None = None
+    core: Core,
+    claimed: ClaimedJob,
+    *,
+    worker: type[Worker] | None = None,
+    resources: Mapping[str, object] | None = None,
 ) -> Ended:
     """Run one claimed job as a node would, on the running loop, and say what is to be recorded; writes nothing.
 
     Workers of the process runner run in this process. Cancelling this coroutine interrupts the run, which then is to be
-    given back. The worker must be known: `core.registry.resolve`; an unknown one raises KeyError.
+    given back. The worker is the one given, or must be known: `core.registry.resolve`; an unknown one raises KeyError.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Ended] = loop.create_future()
 
     def deliver(settled: Settled, result: BaseException | None) -> None:
         if not ended.done():
-            ended.set_result(Ended(settled, None if isinstance(result, Outcome) else result))
+            outcome = result if isinstance(result, Outcome) else None
+            ended.set_result(Ended(settled, outcome, None if outcome is not None else result))
 
-    cls = core.registry.resolve(claimed.worker)
+    cls = worker or core.registry.resolve(claimed.worker)
     if cls is None:
         raise KeyError(claimed.worker)
     executor = Executor(core, loop, deliver, resources=resources)

@@ -31,7 +31,12 @@ ROOMS: list[set[str]] = [
     {"plugins"},
     {"admin"},
     {"app"},
-    {"testing", "pytest_plugin"},
+    {
+        "testing",
+        "pytest_plugin",
+        *(f"_testing_{part}" for part in ("clock", "drain", "failed", "find")),
+        *(f"_testing_{part}" for part in ("match", "perform", "reach")),
+    },
     {"cli"},
 ]
 """From the ground up. A room imports from its own and from those below."""
