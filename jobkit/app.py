@@ -133,14 +133,12 @@ class Jobkit:
         """
         from jobkit.runtime.node import NodeRuntime
 
-        self._core.ready()
         return NodeRuntime(self._core, queues)
 
     def run(self, queues: QueueSpec | None = None) -> None:
         """Run a node until SIGINT or SIGTERM, as `jobkit run` does; for the main thread of a program of its own."""
-        from jobkit.runtime.node import run
+        from jobkit.runtime.main import run
 
-        self._core.ready()
         run(self._core, queues)
 
     def close(self) -> None:

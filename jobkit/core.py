@@ -166,10 +166,9 @@ class Core:
 
     def _make_ready(self) -> bool:
         if self._dialect == "sqlite":
-            with self.engine.connect() as conn:
-                empty = conn.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar() == 0
-            if empty:
-                self.migrate()
+            from jobkit.storage import migrations
+
+            migrations.migrate_if_empty(self.engine, self.tables, self.migrations())
         return True
 
     # -- the rest --

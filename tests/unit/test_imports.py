@@ -37,7 +37,7 @@ ROOMS: list[set[str]] = [
         *(f"_testing_{part}" for part in ("clock", "drain", "failed", "find")),
         *(f"_testing_{part}" for part in ("match", "perform", "reach")),
     },
-    {"cli"},
+    {"cli", "__main__"},
 ]
 """From the ground up. A room imports from its own and from those below."""
 
