@@ -111,6 +111,8 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         """An instant as a parameter."""
 
     _returned_from: str
+    _by_id = ""
+    """Put before a fence's column that must not lead the planner away from the primary key."""
     """The prefix of the changed row's columns in RETURNING."""
     _pruners: list[Sql]
     """Deletes :limit rows older than :before, one statement for each final state."""
@@ -196,7 +198,7 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         p = self._returned_from
         returned = ["id"] if self.observers.transitions is None else ["id", "worker", "queue", "attempt"]
         if shape.leased:
-            fence = "j.state = 'executing' AND j.attempted_by = :node AND j.attempted_at = c.claimed"
+            fence = f"j.state = 'executing' AND {self._by_id}j.attempted_by = :node AND j.attempted_at = c.claimed"
         else:
             states = ", ".join(f"'{state.value}'" for state in sorted(shape.expect)) or "NULL"
             fence = f"j.state IN ({states})"

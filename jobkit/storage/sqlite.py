@@ -95,6 +95,7 @@ class SQLiteStorage(NativeStorage):
     """See the module."""
 
     _returned_from = ""
+    _by_id = "+"  # else each change would look through all rows that the node executes
 
     def __init__(self, tables: Tables, observers: Observers = NO_OBSERVERS) -> None:
         super().__init__(tables, observers)
