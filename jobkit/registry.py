@@ -70,6 +70,7 @@ class Registry:
         self._manager = pluggy.PluginManager("jobkit")
         self._specified: list[ModuleType] = []
         self._given = list(plugins)
+        self._schedules: tuple[int, list[ScheduleEntry]] = (-1, [])
         self.revision = 0
         """Goes up whenever the active plugins change; what was made of them is then out of date."""
         for worker in workers:
@@ -196,6 +197,14 @@ class Registry:
         Raises ScheduleError if one given in code has the key of another, naming both origins; between
         distributions the first by name stays and the other is reported.
         """
+        self.load()
+        revision, found = self._schedules
+        if revision != self.revision:
+            found = self._ask_schedules()
+            self._schedules = (self.revision, found)
+        return list(found)
+
+    def _ask_schedules(self) -> list[ScheduleEntry]:
         entries: dict[str, tuple[ScheduleEntry, bool]] = {}
         for plugin, recurring in self._in_order("jobkit_schedules", Recurring, config=self._config):
             state = self._state(plugin)
@@ -221,7 +230,11 @@ class Registry:
         return queues
 
     def services(self, core: Core, node: Node) -> list[tuple[str, Service]]:
-        """The services for one node, each with its plugin's name, in the plugins' order."""
+        """The services for one node, each with its plugin's name, in the plugins' order.
+
+        Raises ScheduleError where `schedules` does, so that a node with such a clash does not start.
+        """
+        self.schedules()
         return list(self._in_order("jobkit_services", Service, app=core, node=node))
 
     def migrations(self) -> list[tuple[str, Sequence[object]]]:

@@ -391,3 +391,89 @@ def test_signal_handlers_are_left_alone(tmp_path: Path) -> None:
     app.enqueue(greet(name="Ann"))
     app.close()
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+# -- running --
+
+PLUGIN = """
+from contextlib import asynccontextmanager, contextmanager
+
+ticks, around = [], []
+
+@worker(name="shout")
+def shout(job: jobkit.JobInfo, text: str) -> None:
+    assert jobkit.current_job().id == job.id
+    around.append((text, job.resources["tone"], job.tags))
+
+@hookimpl
+def jobkit_services(app, node):
+    def tick(conn, now):
+        ticks.append(node.id)
+        return 0
+    return [Service("ticker", 0.05, tick)]
+
+@hookimpl
+@asynccontextmanager
+async def jobkit_lifespan(app):
+    yield {"tone": "loud"}
+
+@hookimpl
+def jobkit_job_inserting(job):
+    return job.tag("by-acme")
+
+@hookimpl
+def jobkit_around_job(job, worker, ctx):
+    @contextmanager
+    def quoted():
+        around.append("before")
+        yield
+        around.append(type(ctx.outcome).__name__)
+    return quoted()
+"""
+
+
+async def until(done: Any) -> None:
+    async with asyncio.timeout(20):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+def test_an_installed_distribution_runs_its_jobs_services_and_hooks_in_a_node(tmp_path: Path) -> None:
+    with visible(Site(tmp_path / "site")) as site:
+        site.install(
+            "acme-shout",
+            plugins={"shout": "acme_shout"},
+            workers={"shout": "acme_shout:shout"},
+            modules={"acme_shout": PLUGIN},
+        )
+        app = Jobkit(url(tmp_path))
+
+        async def main() -> str:
+            async with app.node(queues="default:2") as node:
+                from acme_shout import shout, ticks  # type: ignore[import-not-found]
+
+                await app.aenqueue(shout(text="hey"))
+                await until(lambda: ticks and [row.state for row in rows(app)] == ["completed"])
+                return node.id
+
+        node = asyncio.run(main())
+        module = sys.modules["acme_shout"]
+        assert set(module.ticks) == {node}
+        assert module.around == ["before", ("hey", "loud", ("by-acme",)), "Done"]
+        app.close()
+
+
+def test_CT7_a_repeated_schedule_key_is_refused_when_a_node_starts(tmp_path: Path) -> None:
+    class Plan:
+        @hookimpl
+        def jobkit_schedules(self, config: Config) -> list[jobkit.Recurring]:
+            return [jobkit.Recurring("nightly", "@daily", greet(name="night"))]
+
+    app = Jobkit(url(tmp_path), workers=[greet], plugins=[Plan(), Plan()])
+
+    async def main() -> None:
+        async with app.node():
+            raise AssertionError("the node must not start")
+
+    with pytest.raises(jobkit.errors.ScheduleError, match=r"'nightly' is used by 'Plan' .*'Plan-2'"):
+        asyncio.run(main())
