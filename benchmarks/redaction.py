@@ -2,8 +2,8 @@
 
     python benchmarks/redaction.py [--runs 3] [--all]
 
-Prints the worst inputs of each pattern set (with `--all`: every input) in milliseconds, the best of `--runs` runs.
-The goal is 50 ms a pattern set and megabyte.
+Prints the worst inputs of each pattern set (with `--all`: every input) in milliseconds of processor time, the
+best of `--runs` runs. The goal is 50 ms a pattern set and megabyte.
 """
 
 from __future__ import annotations
@@ -13,34 +13,40 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from jobkit.redact import Redactor, finders, windows
 from jobkit.redact.names import Names
-from jobkit.redact.tokens import Finder
+from jobkit.redact.tokens import Crowded, Finder
 from tests.unit.redaction_corpus import HOSTILE
 
 GOAL_MS = 50
 
 
 def best(run: Callable[[], object], runs: int) -> float:
-    """The shortest of `runs` runs, in milliseconds."""
+    """The shortest of `runs` runs, in milliseconds of processor time."""
     times = []
     for _ in range(runs):
-        started = time.perf_counter()
+        started = time.process_time()
         run()
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     return min(times) * 1000
 
 
-def pattern_sets() -> Iterator[tuple[str, Callable[[str], object]]]:
-    def over(find: Finder) -> Callable[[str], object]:
-        return lambda text: [find(text, lo, hi) for lo, hi in windows(len(text))]
+def run_set(find: Finder, text: str) -> None:
+    for lo, hi in windows(len(text)):
+        try:
+            find(text, lo, hi)
+        except Crowded:
+            continue
 
+
+def pattern_sets() -> Iterator[tuple[str, Callable[[str], object]]]:
     for name, find in finders(Names(())).items():
-        yield name, over(find)
+        yield name, partial(run_set, find)
     yield "the whole redactor, both rounds", Redactor().text
 
 
@@ -48,7 +54,8 @@ def usual_error() -> str:
     try:
         int("https://deploy:not-a-password@api.example.com/v1/charges?token=not-a-token")
     except ValueError:
-        return "ValueError: no number\n" + traceback.format_exc() * 8
+        text = traceback.format_exc()
+    return text * 8
 
 
 def main() -> None:
@@ -58,7 +65,7 @@ def main() -> None:
     options = parser.parse_args()
     for name, run in pattern_sets():
         times = sorted(
-            ((best(lambda t=text, r=run: r(t), options.runs), at) for at, text in HOSTILE.items()),
+            ((best(partial(run, text), options.runs), at) for at, text in HOSTILE.items()),
             reverse=True,
         )
         print(f"{name}: {'over the goal' if times[0][0] > GOAL_MS else 'within the goal'}")
@@ -72,7 +79,7 @@ def main() -> None:
         ("a short value", "user-17 is here"),
     ):
         print(
-            f"{name} ({len(text)} characters): {best(lambda t=text: redactor.text(t), 200) * 1000:.0f} microseconds"
+            f"{name} ({len(text)} characters): {best(partial(redactor.text, text), 200) * 1000:.0f} microseconds"
         )
 
 

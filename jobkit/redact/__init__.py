@@ -22,7 +22,7 @@ from typing import Final
 from jobkit.redact import tokens
 from jobkit.redact.keyvalues import KeyValues
 from jobkit.redact.names import Names, normal
-from jobkit.redact.tokens import FAILED, REDACTED, Finder, Span, matches
+from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Finder, Span, matches
 
 __all__ = ["FAILED", "REDACTED", "Hook", "RedactionRules", "Redactor"]
 
@@ -31,8 +31,6 @@ Hook = Callable[[object, str, str | None, str], object | None]
 
 _WINDOW: Final = 64 * 1024
 _OVERLAP: Final = 4 * 1024
-# A window with more new secrets than this is hidden whole: hostile input cannot buy time by the piece.
-_CROWDED: Final = 1024
 _ROUNDS: Final = 4
 _MAX_DEPTH: Final = 64
 _MAX_NODES: Final = 500_000
@@ -54,7 +52,7 @@ class RedactionRules:
     off: bool = False
 
 
-def _windows(length: int) -> Iterator[Span]:
+def windows(length: int) -> Iterator[Span]:
     lo = 0
     while lo + _WINDOW < length:
         yield lo, lo + _WINDOW
@@ -64,19 +62,35 @@ def _windows(length: int) -> Iterator[Span]:
 
 def _cover(text: str, spans: list[Span]) -> str:
     """The text with every span replaced; a marker that is already there is never cut nor nested."""
-    markers = {found.span() for found in _MARKER.finditer(text)} if spans else set()
-    parts, copied = [], 0
+    parts: list[str] = []
+    copied = 0
+    for lo, hi in _merged(wide for span in spans if (wide := _widened(text, *span))):
+        parts += [text[copied:lo], REDACTED]
+        copied = hi
+    return "".join((*parts, text[copied:]))
+
+
+def _widened(text: str, lo: int, hi: int) -> Span | None:
+    """The span with the markers that it cuts; None where it lies within one."""
+    for marker in _MARKER.finditer(text, max(0, lo - len(FAILED)), hi + len(FAILED)):
+        start, end = marker.span()
+        if start <= lo and hi <= end:
+            return None
+        if start < lo < end:
+            lo = start
+        if start < hi < end:
+            hi = end
+    return lo, hi
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
     merged: list[Span] = []
-    for lo, hi in sorted({*spans, *markers}):
+    for lo, hi in sorted(spans):
         if merged and lo < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(hi, merged[-1][1]))
         else:
             merged.append((lo, hi))
-    for lo, hi in merged:
-        if (lo, hi) not in markers:
-            parts += [text[copied:lo], REDACTED]
-            copied = hi
-    return "".join((*parts, text[copied:]))
+    return merged
 
 
 def _extra(pattern: str) -> Finder:
@@ -86,7 +100,9 @@ def _extra(pattern: str) -> Finder:
         raise ValueError(f"redaction.patterns: {pattern!r} is no regular expression: {error}") from error
     # A site's own pattern may be slower than linear: it never gets more than two windows at once.
     return lambda text, lo, hi: [
-        found.span() for found in matches(compiled, text, lo, hi, _WINDOW) if found.end() > found.start()
+        found.span()
+        for found in matches(compiled, text, lo, hi, reach=_WINDOW)
+        if found.end() > found.start()
     ]
 
 
@@ -197,13 +213,18 @@ class Redactor:
             return text
         for _ in range(_ROUNDS):
             spans: list[Span] = []
-            for lo, hi in _windows(len(text)):
-                found = [span for find in self._finders for span in find(text, lo, hi)]
-                spans += found if len(found) <= _CROWDED else [(lo, hi)]
+            for lo, hi in windows(len(text)):
+                spans += self._window(text, lo, hi)
             if not spans or (covered := _cover(text, spans)) == text:
                 return text
             text = covered
         return REDACTED
+
+    def _window(self, text: str, lo: int, hi: int) -> list[Span]:
+        try:
+            return [span for find in self._finders for span in find(text, lo, hi)]
+        except Crowded:
+            return [(lo, hi)]
 
 
 class _TooMuch(Exception):

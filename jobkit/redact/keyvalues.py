@@ -11,18 +11,23 @@ from functools import lru_cache
 from typing import Final
 
 from jobkit.redact.names import Names, words_of
-from jobkit.redact.tokens import FAILED, REDACTED, Span
+from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Span
 
-# A window with more distinct key names than this, or with twice as many names and secret ones among them, is
-# nothing that anyone reads: it is hidden whole, so that hostile input cannot buy time by the piece.
-_CROWDED: Final = 4096
+# A window with more distinct key names, or more secret ones, than this is nothing that anyone reads.
+_DISTINCT: Final = 4096
+_SECRET: Final = 1024
 
 # Read backwards: in a reversed text the separator comes first, and a separator is rare where a letter is not.
 # An optional word before the name makes pairs such as "api key: ..." in prose.
-_NAME_LENGTH: Final = 80
-_KEY: Final = re.compile(
-    r"[:=](?:=?:?[ \t]{0,40}+[\"'\\\]]{0,6}+|(?<==)\))"
-    r"((?:[A-Za-z0-9_.-]{3,64}+|di(?= ))(?: [A-Za-z]{3,10}+)?+)"
+_LONGEST_NAME: Final = 80
+_NAMED: Final = (
+    r"(?![:=]{2})=?+:?+[ \t]{0,40}+[\"'\\\])]{0,6}+((?:[A-Za-z0-9_.-]{3,64}+|di(?= ))(?: [A-Za-z]{3,10}+)?+)"
+)
+_KEY: Final = re.compile("[:=]" + _NAMED)
+# The same, where the value is not redacted yet.
+_DONE: Final = re.escape(REDACTED[::-1])
+_FRESH: Final = re.compile(
+    "[:=]" + "".join(rf"(?<!{_DONE}{gap}.)" for gap in ("", " ", "'", '"', "' ", '" ')) + _NAMED
 )
 _GAP: Final = re.compile(r">?[ \t]{0,40}+(?:[A-Za-z_][\w.\[\]|]{0,40} = )?+")
 _OPENING: Final = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?+(\\*+)([\"'`])")
@@ -35,7 +40,7 @@ _BARE: Final = re.compile(
     r"|[,;](?![\s,;]|\Z|[\"']?[A-Za-z_][\w.-]{0,64}[\"']?\s?[=:])"
     r"|[\"'`](?=[A-Za-z0-9])"
     r"|[)\]}>](?=[^\s&,;\"'<>()\[\]{}`\\.:])"
-    r"|<(?![/A-Za-z!])"
+    r"|<(?![/!]|[A-Za-z][\w-]{0,20}[\s/>])"
     r"|\\(?!\\*[\"'nr]))++",
     re.IGNORECASE,
 )
@@ -68,11 +73,14 @@ def _until(escape: int, quote: str) -> re.Pattern[str]:
 
 
 def _holds_no_value(text: str, name: Span, at: int, words: tuple[str, ...]) -> bool:
-    """`InvalidTokenError: why`, `auth.py:12`, `http://auth:8080`, `auth://`, `Auth::login`."""
+    """`InvalidTokenError: why`, `auth.py:12`, `http://auth:8080`, `auth://`, `Auth::login`, `if valid(token):`.
+
+    User info in a URL has a finder of its own.
+    """
     glue = text[name[1] : at]
     if not glue.endswith(":"):
         return False
-    if "::" in glue or text.startswith((":", "//"), at):
+    if "::" in glue or ")" in glue or text.startswith((":", "//"), at) or text.endswith("://", 0, name[0]):
         return True
     last = text.rfind(".", *name) + 1 or name[0]
     if text[last : last + 1].isupper() and not _FAULTS.isdisjoint(words):
@@ -128,28 +136,30 @@ class KeyValues:
     names: Names
 
     def __call__(self, text: str, lo: int, hi: int) -> list[Span]:
-        base = max(0, lo - _NAME_LENGTH)
+        base = max(0, lo - _LONGEST_NAME)
         backwards = text[base:hi][::-1]
         keys = _KEY.findall(backwards)
         distinct = set(keys)
-        if len(distinct) > _CROWDED:
-            return [(lo, hi)]
+        if len(distinct) > _DISTINCT:
+            raise Crowded
         secret = {key for key in distinct if self.names.prose(key[::-1])}
         if not secret:
             return []
-        if len(keys) > 2 * _CROWDED:
-            return [(lo, hi)]
-        return self._values(text, backwards, base + len(backwards), secret)
+        fresh = sum(map(secret.__contains__, keys)) - backwards.count(REDACTED[::-1])
+        if len(keys) > 2 * _DISTINCT or fresh > _SECRET:
+            raise Crowded
+        found = [found for found in _FRESH.finditer(backwards) if found[1] in secret]
+        return self._values(text, found, base + len(backwards))
 
-    def _values(self, text: str, backwards: str, end: int, secret: set[str]) -> list[Span]:
+    def _values(self, text: str, found: list[re.Match[str]], end: int) -> list[Span]:
         spans: list[Span] = []
         done = 0
-        for found in reversed([found for found in _KEY.finditer(backwards) if found[1] in secret]):
-            first, stop = end - found.end(1), end - found.start(1)
+        for key in reversed(found):
+            first, stop = end - key.end(1), end - key.start(1)
             if first < done:
                 continue
             name = (text.rfind(" ", first, stop) + 1 or first, stop)
-            if span := _value(text, name, end - found.start(), first):
+            if span := _value(text, name, end - key.start(), first):
                 spans.append(span)
                 done = span[1]
         return spans
