@@ -22,7 +22,17 @@ from jobkit.jobs import FINAL, JobState
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["SPARSE", "Base", "Walk", "base_of", "choices", "default_order", "state_condition", "walk_of"]
+__all__ = [
+    "SPARSE",
+    "Base",
+    "Walk",
+    "base_of",
+    "choices",
+    "default_order",
+    "few",
+    "state_condition",
+    "walk_of",
+]
 
 SPARSE: Final = 20_000
 """So many rows may be filtered and sorted without an index's help."""
@@ -103,15 +113,14 @@ def state_condition(compiler: Compiler, states: frozenset[JobState]) -> ColumnEl
 def base_of(conn: Connection, compiler: Compiler, query: Query) -> Base:
     """Looks at the states that the query leaves, and whether they hold few rows."""
     states = query.states
-    if states == frozenset(JobState):
-        return Base(states, False, true())
-    sparse = _few(conn, compiler, states)
+    sparse = few(conn, compiler, states)
     single = len(states) == 1 or states <= _STAGED
     condition = state_condition(compiler, states) if sparse or single else true()
     return Base(states, sparse, condition)
 
 
-def _few(conn: Connection, compiler: Compiler, states: frozenset[JobState]) -> bool:
+def few(conn: Connection, compiler: Compiler, states: frozenset[JobState]) -> bool:
+    """Whether these states hold no more rows than can be filtered and sorted at once."""
     left = SPARSE
     for part in _counted(states):
         rows = select(literal_column("1")).select_from(compiler.jobs).where(part).limit(left + 1).subquery()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +21,8 @@ from jobkit.admin._cursor import Key
 from jobkit.admin._facts import Facts, columns_of
 from jobkit.admin._fields import MAX_ID
 from jobkit.admin._match import Surroundings, matches
-from jobkit.admin._orders import Base, Walk, base_of, walk_of
-from jobkit.jobs import JobState
+from jobkit.admin._orders import Base, Walk, base_of, few, state_condition, walk_of
+from jobkit.jobs import FINAL, JobState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
@@ -35,6 +35,7 @@ _FIRST_WINDOW: Final = 5_000
 _LARGEST_WINDOW: Final = 100_000
 _SLICE: Final = 0.15
 """Seconds that one slice should take."""
+_DISORDER: Final = timedelta(minutes=1)
 _BATCH: Final = 500
 """Rows that are fetched at once where each must be matched again."""
 
@@ -227,6 +228,70 @@ class Searcher:
         )
         return self.conn.execute(statement).all()
 
+    # -- single jobs and places
+
+    def by_ids(self, ids: Sequence[int]) -> list[Facts]:
+        """The jobs of these ids that match, in the order of the ids."""
+        wanted = [job_id for job_id in dict.fromkeys(ids) if 0 <= job_id <= MAX_ID]
+        where = (self.compiler.c.id.in_(wanted), self.condition)
+        rows = self.conn.execute(select(*self._columns).where(*where)).all()
+        found = {job.id: job for job in self._matched(rows)}
+        return [found[job_id] for job_id in wanted if job_id in found]
+
+    def _matched(self, rows: Sequence[Row[Any]]) -> list[Facts]:
+        jobs = [Facts(dict(row._mapping), self.app.redactor, self.around.now) for row in rows]
+        return [job for job in jobs if self.exact or matches(self.query, job, self.around)]
+
+    @cached_property
+    def highest_id(self) -> int | None:
+        """The highest id there is."""
+        highest: int | None = self.conn.scalar(select(func.max(self.compiler.c.id)))
+        return highest
+
+    def inserted_at(self, at_id: int) -> datetime | None:
+        """When the job at this place, or the next older one, was inserted."""
+        c = self.compiler.c
+        at: datetime | None = self.conn.scalar(
+            select(c.inserted_at).where(c.id <= at_id).order_by(c.id.desc()).limit(1)
+        )
+        return at
+
+    def id_at(self, at: datetime) -> int | None:
+        """The highest id of a job inserted at or before that time (0: none), by halving: ids grow with
+        time, but for a little disorder among those who insert at once.
+        """
+        c = self.compiler.c
+        low, high = 0, self.highest_id or 0
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self.conn.execute(
+                select(c.id, c.inserted_at).where(c.id >= middle).order_by(c.id).limit(1)
+            ).first()
+            if row is not None and row[1] <= at:
+                low = row[0]
+            else:
+                high = middle - 1
+        return low
+
+    def changed_since(self, since: datetime, limit: int) -> list[Facts]:
+        """Matches that were inserted, started, failed or finished since, the oldest change first."""
+        c = self.compiler.c
+        recent = c.id > (self.id_at(since - _DISORDER) or 0)
+        conditions = [sql_and(recent, c.inserted_at >= since)]
+        running = state_condition(self.compiler, frozenset({JobState.EXECUTING}))
+        conditions.append(sql_and(running, c.attempted_at >= since))
+        for state in sorted(FINAL):
+            ended = c[f"{state.value}_at"] >= since
+            conditions.append(sql_and(state_condition(self.compiler, frozenset({state})), ended))
+        waiting = frozenset({JobState.RETRYABLE})
+        if few(self.conn, self.compiler, waiting):
+            conditions.append(sql_and(state_condition(self.compiler, waiting), c.attempted_at >= since))
+        found: dict[int, Facts] = {}
+        for condition in conditions:
+            rows = select(*self._columns).where(condition, self.condition).limit(limit)
+            found |= {job.id: job for job in self._matched(self.conn.execute(rows).all())}
+        return sorted(found.values(), key=last_change)[:limit]
+
     # -- counting
 
     def tally(self, cap: int) -> Tally:
@@ -268,6 +333,13 @@ class Searcher:
     def key_of(self, walk: Walk, job: Facts) -> Key:
         """The job's place in the order."""
         return tuple(job.row[f"key_{at}"] for at in range(len(walk.keys)))
+
+
+def last_change(job: Facts) -> datetime:
+    """When something last happened to the job, as far as its row tells."""
+    failed = job.errors[-1].at if job.errors else None
+    known = (job.inserted_at, job.attempted_at, job.finished_at, failed)
+    return max(at for at in known if at is not None)
 
 
 def id_range(query: Query) -> tuple[int, int]:

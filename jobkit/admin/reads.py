@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from jobkit.admin._audit_rows import AuditFilter, audit_page
+from jobkit.admin._context import Context
+from jobkit.admin._cron_reads import CronReads
+from jobkit.admin._fleet_reads import FleetReads
+from jobkit.admin._job_reads import JobReads, PageRequest
+from jobkit.admin._suggest import Suggester
+from jobkit.admin._system_reads import SystemReads
 from jobkit.admin.query import Parsed
 from jobkit.admin.views import (
     AuditPage,
@@ -28,7 +35,8 @@ from jobkit.admin.views import (
     Suggestion,
     WorkerView,
 )
-from jobkit.hookspecs import Actor
+from jobkit.admin.why import Explanation, explain
+from jobkit.hookspecs import Actor, Resource
 
 if TYPE_CHECKING:
     from jobkit.core import Core
@@ -43,15 +51,20 @@ class Reads:
     """
 
     def __init__(self, app: Core, actor: Actor, *, timeout: timedelta = timedelta(seconds=2)) -> None:
-        self.app = app
-        self.actor = actor
-        self.timeout = timeout
+        self.app: Final = app
+        self.actor: Final = actor
+        self.timeout: Final = timeout
+        self._context = Context(app, actor, timeout)
+        self._jobs = JobReads(self._context)
+        self._fleet = FleetReads(self._context)
+        self._cron = CronReads(self._context)
+        self._system = SystemReads(self._context)
 
     # -- jobs
 
     def parse(self, text: str) -> Parsed:
         """The query with this app's qualifiers, secret keys refused; never raises."""
-        raise NotImplementedError
+        return self._context.parse(text)
 
     def jobs(
         self,
@@ -69,93 +82,93 @@ class Reads:
 
         Where no index serves the filter it searches in slices for at most `budget` and says how far it came.
         """
-        raise NotImplementedError
+        return self._jobs.page(PageRequest(query, sort, descending, cursor, at, end, limit, budget))
 
     def sorts(self, query: str = "") -> tuple[SortChoice, ...]:
-        """The orders of the list, and which of them the filter allows."""
-        raise NotImplementedError
+        """The orders of the list, and which of them the filter allows. Raises QueryRefused."""
+        return self._jobs.sorts(query)
 
     def count(self, query: str = "", *, cap: int = 10_000) -> JobCount:
         """How many jobs match, counted up to `cap`."""
-        raise NotImplementedError
+        return self._jobs.count(query, cap)
 
     def states(self, query: str = "", *, cap: int = 10_000) -> StateCounts:
         """Jobs by state under the filter (its own state terms left out). Raises QueryRefused."""
-        raise NotImplementedError
+        return self._jobs.states(query, cap)
 
     def facets(self, query: str = "", *, sample: int = 10_000) -> Facets:
         """queue, worker, node, tag, priority, cron and error.class of the newest matches. Raises
         QueryRefused.
         """
-        raise NotImplementedError
+        return self._jobs.facets(query, sample)
 
     def job(self, job_id: int) -> JobDetail:
         """One job. Raises NotFound, saying that it may have been pruned."""
-        raise NotImplementedError
+        return self._jobs.job(job_id)
 
     def summaries(self, ids: Sequence[int]) -> dict[int, JobSummary]:
         """The jobs of these ids that exist and may be seen (at most 1,000)."""
-        raise NotImplementedError
+        return self._jobs.summaries(ids)
 
     def changes_since(self, query: str, *, since: datetime, limit: int = 500) -> tuple[JobSummary, ...]:
-        """Jobs that were inserted, started or finished at or after that instant, oldest change first (`jobs
-        tail`). Raises QueryRefused.
+        """Jobs that were inserted, started, failed or finished at or after that instant, the oldest change
+        first (`jobs tail`). Raises QueryRefused.
         """
-        raise NotImplementedError
+        return self._jobs.changes_since(query, since, limit)
 
     def newer(self, query: str, after_id: int, *, cap: int = 100) -> int:
         """How many matching jobs have a higher id, counted up to `cap`. Raises QueryRefused."""
-        raise NotImplementedError
+        return self._jobs.newer(query, after_id, cap)
 
     def suggest(self, text: str, position: int | None = None, *, limit: int = 10) -> tuple[Suggestion, ...]:
         """Completions at that place of a query (its end by default); empty rather than slow."""
-        raise NotImplementedError
+        return Suggester(self._context).suggest(text, position, limit)
 
     # -- the rest
 
     def queues(self) -> tuple[QueueView, ...]:
         """All queues that have a row, a live node, or waiting jobs; those in trouble first."""
-        raise NotImplementedError
+        return self._fleet.queues()
 
     def queue(self, name: str) -> QueueView:
         """One queue. Raises NotFound."""
-        raise NotImplementedError
+        return self._fleet.queue(name)
 
     def nodes(self) -> tuple[NodeView, ...]:
         """All nodes; live ones first."""
-        raise NotImplementedError
+        return self._fleet.nodes()
 
     def node(self, node: str) -> NodeView:
         """One node. Raises NotFound."""
-        raise NotImplementedError
+        return self._fleet.node(node)
 
     def cron(self, *, upcoming: int = 1, history: int = 30) -> tuple[CronView, ...]:
         """All recurring entries by key, each with so many next and past runs."""
-        raise NotImplementedError
+        return self._cron.entries(upcoming, history)
 
     def cron_entry(self, key: str, *, upcoming: int = 10, history: int = 50) -> CronView:
         """One recurring entry. Raises NotFound."""
-        raise NotImplementedError
+        return self._cron.entry(key, upcoming, history)
 
     def workers(self) -> tuple[WorkerView, ...]:
         """Workers that nodes have published, that this process registers, or that waiting jobs name."""
-        raise NotImplementedError
+        return self._system.workers()
 
     def worker(self, name: str) -> WorkerView:
         """One worker. Raises NotFound."""
-        raise NotImplementedError
+        return self._system.worker(name)
 
     def plugins(self) -> tuple[PluginView, ...]:
         """The plugins of this process with what live nodes say of them."""
-        raise NotImplementedError
+        return self._system.plugins()
 
     def operations(self, *, limit: int = 50) -> tuple[OperationView, ...]:
         """Bulk operations, newest first."""
-        raise NotImplementedError
+        return self._system.operations(limit)
 
     def operation(self, operation_id: int) -> OperationView:
         """One bulk operation. Raises NotFound."""
-        raise NotImplementedError
+        return self._system.operation(operation_id)
 
     def audit(
         self,
@@ -170,4 +183,18 @@ class Reads:
         limit: int = 50,
     ) -> AuditPage:
         """Operator actions, newest first; `actor` and `action` may end in `*`; `target` is (kind, id)."""
-        raise NotImplementedError
+        self._context.require("view.audit", Resource("audit"))
+        with self._context.reading() as conn:
+            chosen = AuditFilter(self.app, conn.dialect.name)
+            for column, value in (("actor", actor), ("action", action), ("result", result)):
+                chosen.name(column, value)
+            chosen.between(since, until, before_id)
+            if target is not None:
+                chosen.target(*target)
+            return audit_page(self.app, conn, chosen, min(max(limit, 1), 1_000))
+
+    # -- explanations
+
+    def why(self, job_id: int) -> Explanation:
+        """Why a job is not running. Raises NotFound."""
+        return explain(self._context, job_id)

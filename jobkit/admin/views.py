@@ -335,7 +335,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node. `stale`: its row was marked lost, or its last beat lies more than `dead_after` back by our
+    """A node. `stale`: its row was marked lost, or its last beat lies more than twice `dead_after` back by our
     clock.
     """
 
@@ -351,7 +351,7 @@ class NodeView:
     paused: bool
     draining: bool
     clock_skew: timedelta | None
-    """The node's clock minus ours at its last beat, as far as the database can tell."""
+    """By how much at least the node's clock is ahead of ours; None where one look cannot tell."""
     info: Mapping[str, object]
     orphans: int
     """Executing jobs that it left; 0 for live nodes."""
