@@ -62,6 +62,7 @@ def _output(name: str) -> Store:
 
 def _zone(session: Session, value: str) -> None:
     session.given.output.zone = zone_named(value)
+    session.given.output.zone_name = value
 
 
 def common_options() -> list[click.Option]:

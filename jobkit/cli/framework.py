@@ -56,7 +56,11 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's own options first, the common ones apart."""
         common = self._common or []
-        own = [p.get_help_record(ctx) for p in self.get_params(ctx) if p not in common]
+        own = [
+            p.get_help_record(ctx)
+            for p in self.get_params(ctx)
+            if p not in common and isinstance(p, click.Option)
+        ]
         rest = [p.get_help_record(ctx) for p in common]
         for title, records in (("Options", own), ("Common options", rest)):
             shown = [record for record in records if record is not None]

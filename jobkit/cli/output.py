@@ -31,6 +31,8 @@ __all__ = ["Format", "Output", "OutputOptions"]
 _GAP: Final = 2
 _NARROW: Final = 8
 _NUMBERS: Final = frozenset({"integer", "number", "seconds", "count"})
+_WHOLE: Final = _NUMBERS | {"time"}
+"""Kinds of which a part would say something else."""
 
 Format: TypeAlias = Literal["table", "tsv", "csv", "json", "jsonl"]
 
@@ -46,6 +48,7 @@ class OutputOptions:
     color: ColorChoice = "auto"
     quiet: bool = False
     zone: tzinfo = UTC
+    zone_name: str = "UTC"
     absolute: bool = False
 
 
@@ -190,6 +193,8 @@ class Output:
 
     def cell(self, field: Field, item: object) -> str:
         """A value in a table's cell; times relative unless asked otherwise."""
+        if field.show is not None:
+            return line(field.show(item))
         value = field.value(item)
         if isinstance(value, datetime):
             return self.time(value) if self.options.absolute else ago(value, self.now())
@@ -268,7 +273,7 @@ def _fitted(
     ]
     room = available - _GAP * (len(widths) - 1)
     while sum(widths) > room:
-        wide = [i for i, f in enumerate(fields) if f.kind not in _NUMBERS and widths[i] > _NARROW]
+        wide = [i for i, f in enumerate(fields) if f.kind not in _WHOLE and widths[i] > _NARROW]
         if not wide:
             break
         widest = max(wide, key=lambda i: widths[i])

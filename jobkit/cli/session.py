@@ -6,9 +6,7 @@ command that only reads imports no app.
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -101,9 +99,9 @@ class Session:
     @cached_property
     def actor(self) -> Actor:
         """Who acts: `user@host`."""
-        from jobkit.hookspecs import Actor
+        from jobkit.admin.access import cli_actor
 
-        return Actor(f"{_user()}@{socket.gethostname()}", via="cli")
+        return cli_actor()
 
     @cached_property
     def reads(self) -> Reads:
@@ -189,10 +187,3 @@ def _variable(name: str) -> str:
 
 def _text(value: object) -> str:
     return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

@@ -57,6 +57,8 @@ class Field:
     column: str | None = None
     nullable: bool = False
     style: Callable[[Any], str] | None = None
+    show: Callable[[Any], str] | None = None
+    """The text of a table's cell, where it is not simply the value."""
 
     def value(self, item: object) -> object:
         """The item's value of this field, as Python has it."""

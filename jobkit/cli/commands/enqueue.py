@@ -1,0 +1,264 @@
+"""`jobkit enqueue`: inserts one job, or many from a file.
+
+Invariant: the args are checked by the worker's own types before anything is written, unless `--unknown` says that the
+worker is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from jobkit.cli.errors import CommandError
+from jobkit.cli.exitcodes import ExitCode
+from jobkit.cli.framework import Command
+from jobkit.cli.pairs import parse_pairs
+from jobkit.cli.progress import progress
+from jobkit.cli.session import Session, session_of
+from jobkit.cli.shapes import Field, Shape
+from jobkit.cli.times import DurationParam, parse_time
+
+if TYPE_CHECKING:
+    from jobkit.admin.results import InsertRequest
+
+__all__ = ["SHAPES", "enqueue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One inserted job."""
+
+    id: int | None
+    worker: str
+    duplicate: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+INSERTED: Final = Shape(
+    "enqueue",
+    (
+        Field(
+            "id",
+            "integer",
+            help="the job's id; of the job that was there already for a duplicate",
+            column="id",
+        ),
+        Field("worker", help="the worker's name"),
+        Field("duplicate", "boolean", help="whether a unique job was there already"),
+        Field("warnings", "list", help="remarks"),
+    ),
+    title="Inserted jobs",
+)
+PREVIEW: Final = Shape(
+    "enqueue.preview",
+    (
+        Field("worker", help="the worker's name", column="worker"),
+        Field("queue", help="the queue", column="queue"),
+        Field("state", help="available or scheduled", column="state"),
+        Field("args", "object", help="the args, redacted", column="args"),
+        Field("meta", "object", help="the meta, redacted"),
+        Field("tags", "list", help="the tags", column="tags"),
+        Field("priority", "integer", help="0 is first", column="priority"),
+        Field("max_attempts", "integer", help="the most runs", column="attempts"),
+        Field("scheduled_at", "time", help="when it would be due", column="due"),
+        Field(
+            "duplicate_of",
+            "integer",
+            help="the job that holds its unique key",
+            column="duplicate of",
+            nullable=True,
+        ),
+        Field("warnings", "list", help="remarks"),
+    ),
+    title="Jobs that would be inserted",
+)
+SHAPES: Final = (INSERTED, PREVIEW)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("jobkit enqueue send_welcome_email user_id:=42 --in 10m", "One job, in ten minutes."),
+        (
+            """jobkit enqueue resize_image '{"image_id": 1}' --queue media --wait""",
+            "Args as JSON; wait for the end.",
+        ),
+        ("jobkit enqueue resize_image --args-file images.jsonl", "A job for each line."),
+        ("jobkit enqueue nightly_report --at 'tomorrow 09:00' --tz Europe/Paris --dry-run", "Look first."),
+    ],
+)
+@click.argument("worker")
+@click.argument("args", nargs=-1)
+@click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="One arg; KEY:=VALUE takes JSON.")
+@click.option(
+    "--args-file",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="A job for each line of JSON; - is stdin.",
+)
+@click.option("--queue", help="Instead of the worker's.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 is first.")
+@click.option("--max-attempts", type=click.IntRange(1), help="The most runs.")
+@click.option(
+    "--in", "delay", type=DurationParam(), metavar="DURATION", help="Not before that time has passed."
+)
+@click.option("--at", metavar="TIME", help="Not before that time.")
+@click.option("--tag", "tags", multiple=True, help="A tag; may be repeated.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="An entry of meta; KEY:=VALUE takes JSON.")
+@click.option("--unique/--no-unique", default=None, help="As the worker says (the default), or not at all.")
+@click.option("--unknown", is_flag=True, help="Also where no such worker is known here.")
+@click.option("--fail-on-duplicate", is_flag=True, help="Exit code 6 where a unique job was there already.")
+@click.option("--wait", is_flag=True, help="Wait until the jobs have ended; the exit code tells how.")
+@click.option(
+    "--timeout", type=DurationParam(), metavar="DURATION", help="With --wait: exit 124 after that time."
+)
+@click.option("--reason", default="", help="Why; it is kept in the audit.")
+@click.option("--dry-run", is_flag=True, help="Print the jobs that would be inserted.")
+@click.pass_context
+def enqueue(
+    ctx: click.Context,
+    worker: str,
+    args: tuple[str, ...],
+    pairs: tuple[str, ...],
+    args_file: TextIO | None,
+    queue: str | None,
+    priority: int | None,
+    max_attempts: int | None,
+    delay: timedelta | None,
+    at: str | None,
+    tags: tuple[str, ...],
+    meta: tuple[str, ...],
+    unique: bool | None,
+    unknown: bool,
+    fail_on_duplicate: bool,
+    wait: bool,
+    timeout: timedelta | None,
+    reason: str,
+    dry_run: bool,
+) -> None:
+    """Insert a job of WORKER and print its id. ARGS are a JSON object, or key=value and key:=json."""
+    from jobkit.admin.results import InsertRequest
+
+    session = session_of(ctx)
+    types = _types(session, worker, unknown)
+    base = InsertRequest(
+        worker=worker,
+        queue=queue,
+        priority=priority,
+        max_attempts=max_attempts,
+        scheduled_at=_at(session, at, delay),
+        schedule_in=delay,
+        tags=tags,
+        meta=parse_pairs(meta, "--meta"),
+        unique=False if unique is False else None,
+    )
+    requests = list(_requests(base, (*args, *pairs), args_file, types))
+    if dry_run:
+        previews = [session.app_actions.preview_insert(request) for request in requests]
+        session.out.items(PREVIEW, previews)
+        return
+    rows = _insert(session, requests, reason, many=args_file is not None)
+    _print(session, rows)
+    if fail_on_duplicate and any(row.duplicate for row in rows):
+        raise CommandError("a unique job was there already", ExitCode.CONFLICT)
+    if wait:
+        from jobkit.cli.waiting import wait_for
+
+        wait_for(session, [row.id for row in rows if row.id is not None], timeout=timeout)
+
+
+def _at(session: Session, at: str | None, delay: timedelta | None) -> datetime | None:
+    if at is None:
+        return None
+    if delay is not None:
+        raise CommandError("--in and --at: give one of them", ExitCode.USAGE)
+    try:
+        return parse_time(at, session.now(), session.given.output.zone)
+    except ValueError as error:
+        raise CommandError(f"--at: {error}", ExitCode.USAGE) from None
+
+
+def _types(session: Session, worker: str, unknown: bool) -> Mapping[str, object]:
+    """The types of the worker's args, by which `key=value` is read; none where it is unknown."""
+    import typing
+
+    cls = session.app.registry.resolve(worker)
+    if cls is None:
+        if unknown:
+            return {}
+        from difflib import get_close_matches
+
+        near = get_close_matches(worker, session.app.registry.workers, 1)
+        raise CommandError(
+            f"no worker {worker!r} is known here" + (f"; did you mean {near[0]!r}?" if near else ""),
+            ExitCode.NOT_FOUND,
+            hint="list them: jobkit workers; to insert it all the same: --unknown",
+        )
+    try:
+        return typing.get_type_hints(cls)
+    except Exception:  # noqa: BLE001 - annotations may be anything; then values are read by their looks
+        return {}
+
+
+def _requests(
+    base: InsertRequest, words: tuple[str, ...], file: TextIO | None, types: Mapping[str, object]
+) -> Iterator[InsertRequest]:
+    if file is None:
+        yield replace(base, args=_args(words, types))
+        return
+    if words:
+        raise CommandError("args and --args-file: give one of them", ExitCode.USAGE)
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            yield replace(base, args=_object(text, f"{file.name}, line {number}"))
+
+
+def _args(words: tuple[str, ...], types: Mapping[str, object]) -> str:
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        return _object(words[0], "args")
+    return json.dumps(parse_pairs(words, "args", types), ensure_ascii=False)
+
+
+def _object(text: str, where: str) -> str:
+    """The text, once it is known to be a JSON object; numbers keep all their digits."""
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{where}: no valid JSON: {error}", ExitCode.USAGE) from None
+    if not isinstance(found, dict):
+        raise CommandError(f"{where}: expected a JSON object, found {type(found).__name__}", ExitCode.USAGE)
+    return text.strip()
+
+
+def _insert(session: Session, requests: list[InsertRequest], reason: str, *, many: bool) -> list[Row]:
+    """Insert one by one, so that each is checked and audited; what was inserted before an error stays."""
+    rows: list[Row] = []
+    with progress(session, "inserting", len(requests)) as meter:
+        for request in requests:
+            try:
+                result = session.app_actions.insert(request, reason=reason)
+            except Exception:
+                if many and rows:
+                    session.out.note(f"{len(rows)} of {len(requests)} jobs were inserted")
+                raise
+            rows.append(Row(result.id, request.worker, result.duplicate, result.warnings))
+            meter.update(len(rows), len(requests))
+    return rows
+
+
+def _print(session: Session, rows: Iterable[Row]) -> None:
+    found: list[Any] = list(rows)
+    for text in dict.fromkeys(text for row in found for text in row.warnings):
+        session.out.warn(text)
+    if session.out.human:
+        for row in found:
+            session.out.write(str(row.id))
+            if row.duplicate:
+                session.out.note(f"job {row.id} was there already")
+        return
+    session.out.items(INSERTED, found)
