@@ -38,6 +38,7 @@ __all__ = [
     "autocommits",
     "classify",
     "configure_sqlite",
+    "driver_in_transaction",
     "in_transaction",
     "is_stale",
     "make_engine",
@@ -45,6 +46,7 @@ __all__ = [
     "read_engine",
     "reading",
     "retrying",
+    "savepoint",
     "sqlite_configured",
 ]
 
@@ -366,10 +368,27 @@ def in_transaction(conn: Connection) -> bool:
     """
     if not autocommits(conn):
         return conn.in_transaction()
+    return driver_in_transaction(conn)
+
+
+def driver_in_transaction(conn: Connection) -> bool:
+    """Whether the driver has a transaction open, now: false before the first statement and in autocommit."""
     raw: Any = conn.connection.driver_connection
-    if conn.dialect.name == "sqlite":
+    if hasattr(raw, "is_in_transaction"):  # asyncpg
+        return bool(raw.is_in_transaction())
+    if hasattr(raw, "in_transaction"):  # sqlite3, aiosqlite
         return bool(raw.in_transaction)
-    return bool(raw.info.transaction_status != 0)
+    return bool(raw.info.transaction_status != 0)  # psycopg, psycopg2
+
+
+@contextmanager
+def savepoint(conn: Connection) -> Iterator[None]:
+    """Keeps the open transaction usable if the body fails; where statements commit by themselves, nothing."""
+    if driver_in_transaction(conn):
+        with conn.begin_nested():
+            yield
+    else:
+        yield
 
 
 @contextmanager

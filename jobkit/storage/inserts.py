@@ -20,7 +20,7 @@ from jobkit.errors import EnqueueConflict, EnqueueLocked, NotMigrated
 from jobkit.jobs import Inserted, JobRow
 from jobkit.storage.arm import StorageArm, batches
 from jobkit.storage.base import InsertedJob
-from jobkit.storage.engine import sqlite_configured
+from jobkit.storage.engine import savepoint, sqlite_configured
 from jobkit.storage.faults import Fault, classify
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class BatchInsert(Inserts):
 
     def _insert_in_savepoint(self, conn: Connection, rows: Sequence[JobRow]) -> list[tuple[int, str | None]]:
         try:
-            with conn.begin_nested():
+            with savepoint(conn):
                 return self._insert_rows(conn, rows, guarded=False)
         except DBAPIError as error:
             if classify(error) is not Fault.CONFLICT:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +44,7 @@ from jobkit.storage.base import (
     Observers,
 )
 from jobkit.storage.changes import FINAL_TIMES, Group, error_json, grouped, in_input_order
-from jobkit.storage.engine import autocommits, in_transaction, reading
+from jobkit.storage.engine import reading, savepoint
 from jobkit.storage.fleet import Fleet
 from jobkit.storage.inserts import TRIES, Inserts
 from jobkit.storage.recurring import RecurringEntries
@@ -284,7 +283,7 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
             if not keys:
                 return plain_ids, {}
             try:
-                with _savepoint(conn):
+                with savepoint(conn):
                     ids = self._insert_many(conn, [keyed[key] for key in keys])
                 return plain_ids, dict(zip(keys, ids, strict=True))
             except IntegrityError:
@@ -308,16 +307,6 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
                 "run the transaction again"
             )
         return True
-
-
-@contextmanager
-def _savepoint(conn: Connection) -> Iterator[None]:
-    """Keeps the caller's transaction usable; where statements commit by themselves none is needed."""
-    if (autocommits(conn) and not in_transaction(conn)) or conn.get_isolation_level() == "AUTOCOMMIT":
-        yield
-    else:
-        with conn.begin_nested():
-            yield
 
 
 def _row_values(row: JobRow) -> dict[str, object]:

@@ -170,7 +170,9 @@ def test_UQ8_a_rival_that_rolls_back_makes_nobody_a_duplicate(db: Database) -> N
 
 
 def wait_until_blocked(db: Database) -> None:
-    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
     for _ in range(100_000):
         if db.conn.execute(waiting).scalar_one():
             return
@@ -325,7 +327,9 @@ def test_no_statement_of_an_insert_mentions_a_value(db: Database) -> None:
     event.listen(db.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     with db.engine.begin() as conn:
         db.storage.insert(conn, [job_row(worker="secret-name")])
-        db.storage.insert(conn, [job_row(worker="secret-name", unique_key="k"), job_row(worker="secret-name")])
+        db.storage.insert(
+            conn, [job_row(worker="secret-name", unique_key="k"), job_row(worker="secret-name")]
+        )
     assert statements
     assert not any("secret-name" in statement for statement in statements)
 

@@ -203,9 +203,7 @@ def test_CW13_only_names_that_nobody_published_since_the_cutoff_are_discarded(
     never, mine = db.add(worker="never", scheduled_at=old), db.add(worker="mine", scheduled_at=old)
     young = db.add(worker="never", scheduled_at=cutoff + SECOND)
 
-    count = db.storage.discard_unknown(
-        conn, names_not_seen_since=cutoff, now=NOW, limit=100, known={"mine"}
-    )
+    count = db.storage.discard_unknown(conn, names_not_seen_since=cutoff, now=NOW, limit=100, known={"mine"})
 
     assert count == 2
     assert db.states() == {
