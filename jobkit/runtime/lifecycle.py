@@ -22,6 +22,7 @@ from jobkit.runtime.listener import Hints
 from jobkit.runtime.logs import log, log_event
 from jobkit.runtime.settle import given_back
 from jobkit.storage.engine import classify, node_connection
+from jobkit.storage.migrations import check
 from jobkit.wakeup import waker_of
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Lifecycle:
         node = self._node
         node.core.ready()
         with node_connection(node.core.engine, autocommit=False) as conn:
+            check(conn, node.core.tables)
             node.core.storage.ensure_queues(conn, node.defaults, now=node.core.clock.now())
         node.register()
         self._registered = True
@@ -159,6 +161,11 @@ class Lifecycle:
         """A run has ended, or something else that `stop` and the reasons to end look at."""
         node = self._node
         self._news.set()
+        if node.draining or node.options.drain or node.poller.left is not None:
+            node.loop.call_soon(self._look_for_end)
+
+    def _look_for_end(self) -> None:
+        node = self._node
         if node.executor.runs or node.stopping:
             return
         if node.draining or node.poller.left == 0:
@@ -167,14 +174,10 @@ class Lifecycle:
             node.poller.look()
 
     def _nothing_due(self) -> None:
-        """A look into all queues with free slots has found nothing."""
+        """A look into all cold queues with free slots has found nothing."""
         node = self._node
-        if (
-            node.options.drain
-            and not node.executor.runs
-            and not node.recorder.unrecorded
-            and node.poller.idle
-        ):
+        busy = node.executor.runs or node.recorder.unrecorded
+        if node.options.drain and not busy and not any(p.expects for p in node.producers.values()):
             self._want_end()
 
     def _want_end(self) -> None:

@@ -215,9 +215,11 @@ class Poller:
                 round_.wishes.append((producer.name, count))
             else:
                 cold.append(producer.name)
-        if self._look and cold:
-            round_.look = cold
+        if self._look:
             self._look = False
+            round_.look = cold
+            if not cold:
+                self._loop.call_soon(self.quiet)
         return round_
 
     def _in_turn(self) -> list[Producer]:

@@ -35,6 +35,11 @@ class Producer:
             return 0
         return max(0, self.limit - self.running - self.claiming)
 
+    @property
+    def expects(self) -> bool:
+        """True where a claim is under way, or would be sent if nothing held it up."""
+        return self.claiming > 0 or (self.hot and not self.paused and self.limit > 0)
+
     def wake(self) -> None:
         """There may be due jobs."""
         self.hot = self.woken = True

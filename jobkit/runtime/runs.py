@@ -48,10 +48,10 @@ class Run:
     __slots__ = (
         "claimed",
         "deadline",
+        "ended",
         "flag",
         "handle",
         "job",
-        "killed",
         "lease",
         "producer",
         "started",
@@ -82,7 +82,7 @@ class Run:
         self.deadline: float | None = None
         self.why: Why | None = None
         self.handle: object = None
-        self.killed = False
+        self.ended = False
         self.warned = False
 
     def __repr__(self) -> str:

@@ -34,7 +34,11 @@ class RunnerHost(Protocol):
         ...
 
     def context(self, run: Run) -> Context:
-        """A context of its own for the run, in which the app and the job are the current ones."""
+        """A context of its own for the run; `enter` must be called first in it."""
+        ...
+
+    def enter(self, run: Run) -> None:
+        """Make the app and the job the current ones of the context that calls."""
         ...
 
 

@@ -49,14 +49,16 @@ class LoopRunner:
         """See JobRunner; tasks belong to the loop."""
 
     async def _drive(self, run: Run) -> None:
-        if not self._host.begin(run):
+        host = self._host
+        if not host.begin(run):
             return
+        host.enter(run)
         result: BaseException | None
         try:
-            result = await perform_async(run.worker, run.job, self._host.around(), self._runner)
+            result = await perform_async(run.worker, run.job, host.around(), self._runner)
         except BaseException as exc:  # noqa: BLE001 - it is this job's failure only
             result = exc
         if os.getpid() != self._pid:
             os._exit(1)  # a fork inside the job came back here: it must not act as this node
-        self._host.ended(run, result)
+        host.ended(run, result)
         result = None  # the traceback refers to this frame: leave no circle behind

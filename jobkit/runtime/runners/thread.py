@@ -114,8 +114,12 @@ class ThreadRunner:
         if run.why is not None:
             return asyncio.CancelledError("told to end before it began")
         try:
-            return self._host.context(run).run(perform_sync, run.worker, run.job, self._host.around())
+            return self._host.context(run).run(self._perform, run)
         except Outcome as outcome:
             return outcome
         except BaseException as exc:  # noqa: BLE001 - it is this job's failure only
             return exc
+
+    def _perform(self, run: Run) -> Outcome:
+        self._host.enter(run)
+        return perform_sync(run.worker, run.job, self._host.around())
