@@ -14,14 +14,19 @@ from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.session import Session
 from jobkit.cli.terminal import clean
 
-__all__ = ["confirm"]
+__all__ = ["confirm", "on_terminal"]
+
+
+def on_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(session: Session, action: str, *, yes: bool, type_count: int | None = None) -> None:
     """Ask whether to do `action`; `type_count` asks for that number to be typed. Raises unless the answer is yes."""
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not on_terminal():
         raise CommandError(
             f"not confirmed: {action}", ExitCode.USAGE, hint="give --yes to do it, or --dry-run to look"
         )

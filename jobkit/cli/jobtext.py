@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
-
-import click
 
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
@@ -140,7 +139,7 @@ def parse_ids(words: Iterable[str]) -> tuple[int, ...]:
 
 
 def _stdin_words() -> list[str]:
-    return [line.split()[0].rstrip(",") for line in click.get_text_stream("stdin") if line.strip()]
+    return [line.split()[0].rstrip(",") for line in sys.stdin if line.strip()]
 
 
 def problem_text(query: str, problems: Iterable[Problem]) -> str:

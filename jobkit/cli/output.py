@@ -26,7 +26,7 @@ from jobkit.cli.words import absolute, ago, duration, human
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Format", "Output", "OutputOptions"]
+__all__ = ["Format", "Output", "OutputOptions", "disarm"]
 
 _GAP: Final = 2
 _NARROW: Final = 8
@@ -122,7 +122,7 @@ class Output:
             self._delimited(fields, [item])
         elif self.format == "tsv":
             for field in fields:
-                self.write(f"{field.name}\t{self._flat(field.value(item))}")
+                self.write(f"{field.name}\t{self.flat(field.value(item))}")
         elif draw is not None:
             draw(self)
         else:
@@ -222,17 +222,17 @@ class Output:
         if self.options.header:
             self._row([field.name for field in fields])
         for item in items:
-            self._row([self._flat(field.value(item)) for field in fields])
+            self._row([self.flat(field.value(item)) for field in fields])
 
     def _row(self, cells: list[str]) -> None:
         if self.format == "tsv":
             self.write("\t".join(cells))
             return
         buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="").writerow([_disarm(cell) for cell in cells])
+        csv.writer(buffer, lineterminator="").writerow([disarm(cell) for cell in cells])
         self.write(buffer.getvalue())
 
-    def _flat(self, value: object) -> str:
+    def flat(self, value: object) -> str:
         """A value in one cell: nothing is empty, numbers have no commas, structures are JSON."""
         if hasattr(value, "precision"):
             value = getattr(value, "value", value)
@@ -290,7 +290,7 @@ def _style(field: Field, item: object) -> str:
     return field.style(item) if field.style is not None else ""
 
 
-def _disarm(cell: str) -> str:
+def disarm(cell: str) -> str:
     """A spreadsheet must not take a cell for a formula; numbers stay numbers."""
     if cell[:1] not in ("=", "+", "-", "@") or _is_number(cell):
         return cell
