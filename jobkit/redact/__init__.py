@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jobkit.redact import tokens
-from jobkit.redact.keyvalues import KeyValues
+from jobkit.redact.keyvalues import Arguments, KeyValues
 from jobkit.redact.names import Names, normal
 from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Finder, Span, matches
 
@@ -33,7 +33,7 @@ _WINDOW: Final = 64 * 1024
 _OVERLAP: Final = 4 * 1024
 _ROUNDS: Final = 4
 _MAX_DEPTH: Final = 64
-_MAX_NODES: Final = 500_000
+_MAX_NODES: Final = 200_000
 _MARKER: Final = re.compile(r"\[redact(?:ed|ion failed)\]")
 
 
@@ -111,6 +111,7 @@ def finders(names: Names) -> dict[str, Finder]:
     return {
         "user info": tokens.find_user_info,
         "keys and values": KeyValues(names),
+        "arguments": Arguments(names),
         "schemes": tokens.find_schemes,
         "jwt": tokens.find_jwts,
         "private keys": tokens.find_private_keys,

@@ -1,4 +1,4 @@
-"""Secrets that are recognised by the name before them: `key=value`, `key: value`, query parameters, headers.
+"""Secrets that are recognised by the name before them: `key=value`, `key: value`, query parameters, headers, arguments.
 
 Invariant: no value is read twice, so the time is linear in the text however often a name is repeated.
 """
@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Final
 
 from jobkit.redact.names import Names, words_of
-from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Span
+from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Span, matches
 
 # A window with more distinct key names, or more secret ones, than this is nothing that anyone reads.
 _DISTINCT: Final = 4096
-_SECRET: Final = 1024
+_SECRET: Final = 512
 
 # Read backwards: in a reversed text the separator comes first, and a separator is rare where a letter is not.
 # An optional word before the name makes pairs such as "api key: ..." in prose.
@@ -41,13 +41,15 @@ _BARE: Final = re.compile(
     r"|[\"'`](?=[A-Za-z0-9])"
     r"|[)\]}>](?=[^\s&,;\"'<>()\[\]{}`\\.:])"
     r"|<(?![/!]|[A-Za-z][\w-]{0,20}[\s/>])"
-    r"|\\(?!\\*[\"'nr]))++",
+    r"|\\++(?![\"'nr]))++",
     re.IGNORECASE,
 )
 _BRACKETS: Final = {
     opening: re.compile(rf"\{opening}(?:[^{both}]++|\{opening}[^{both}]*+\{closing})*+\{closing}|[^\r\n]++")
     for opening, closing, both in (("{", "}", "{}"), ("[", "]", r"\[\]"))
 }
+# JSON in JSON in JSON in JSON has seven backslashes before a quote.
+_DEEPEST: Final = 7
 _LINE: Final = {
     "": re.compile(r"[^\r\n]++"),
     **{quote: re.compile(rf"[^\r\n{quote}]++") for quote in "\"'`"},
@@ -62,24 +64,21 @@ _WHOLE_LINE: Final = frozenset({"authorization", "cookie", "cookies", "passphras
 _FAULTS: Final = frozenset(_FAULT_WORDS.split())
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _until(escape: int, quote: str) -> re.Pattern[str]:
-    """What a quoted value holds, to its closing quote (behind as many backslashes as the opening one) or
-    line end.
-    """
+    """What a quoted value holds: to its closing quote, behind as many backslashes as the opening one, or line end."""
+    if escape > _DEEPEST:
+        return _LINE[""]
     if escape:
         return re.compile(rf"(?:[^\\\r\n]++|(?!(?<!\\)\\{{{escape}}}{quote})\\)*+")
     return re.compile(rf"(?:[^{quote}\\\r\n]++|\\[^\r\n]|\\)*+")
 
 
-def _holds_no_value(text: str, name: Span, at: int, words: tuple[str, ...]) -> bool:
+def _holds_no_value(text: str, name: Span, glue: str, at: int, words: tuple[str, ...]) -> bool:
     """`InvalidTokenError: why`, `auth.py:12`, `http://auth:8080`, `auth://`, `Auth::login`, `if valid(token):`.
 
     User info in a URL has a finder of its own.
     """
-    glue = text[name[1] : at]
-    if not glue.endswith(":"):
-        return False
     if "::" in glue or ")" in glue or text.startswith((":", "//"), at) or text.endswith("://", 0, name[0]):
         return True
     last = text.rfind(".", *name) + 1 or name[0]
@@ -95,12 +94,10 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _quoted(text: str, opening: re.Match[str]) -> Span | None:
-    quote = opening[2]
-    inner = _until(len(opening[1]), quote).match(text, opening.end())
-    if inner and inner.end() == opening.end() and (triple := _TRIPLE[quote].match(text, inner.end())):
-        inner = triple
-        return inner.span(1)
-    if not inner or not inner[0] or inner[0] in (REDACTED, FAILED):
+    inner = _until(min(len(opening[1]), _DEEPEST + 1), opening[2]).match(text, opening.end())
+    if inner and not inner[0] and (triple := _TRIPLE[opening[2]].match(text, inner.end())):
+        return triple.span(1)
+    if not inner or inner[0] in ("", REDACTED, FAILED):
         return None
     return inner.span()
 
@@ -110,8 +107,9 @@ def _value(text: str, name: Span, at: int, first: int) -> Span | None:
 
     `first` is where the name begins with the word of prose that may belong to it.
     """
-    words = words_of(text[slice(*name)])
-    if _holds_no_value(text, name, at, words):
+    glue, words = text[name[1] : at], words_of(text[slice(*name)])
+    colon = glue.endswith(":")
+    if colon and _holds_no_value(text, name, glue, at, words):
         return None
     gap = _GAP.match(text, at)
     start = gap.end() if gap else at
@@ -119,10 +117,9 @@ def _value(text: str, name: Span, at: int, first: int) -> Span | None:
         return None
     if opening := _OPENING.match(text, start):
         return _quoted(text, opening)
-    glue = text[name[1] : at]
     pattern = _BRACKETS.get(text[start : start + 1], _BARE)
-    whole_line = not _WHOLE_LINE.isdisjoint(words) or (start > at and _begins_line(text, first))
-    if pattern is _BARE and glue.endswith(":") and whole_line:
+    whole_line = colon and (not _WHOLE_LINE.isdisjoint(words) or (start > at and _begins_line(text, first)))
+    if pattern is _BARE and whole_line:
         before = text[max(0, first - 1) : first]
         pattern = _LINE.get(before if glue == ":" else "", _LINE[""])
     found = pattern.match(text, start)
@@ -163,3 +160,21 @@ class KeyValues:
                 spans.append(span)
                 done = span[1]
         return spans
+
+
+# Only as a list of arguments shows it: in prose, "--token is required" holds no value.
+_ARGUMENT: Final = re.compile(r"--([A-Za-z][\w-]{1,60}+)(['\"]), ?\2([^'\"\r\n]++)")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """`['login', '--password', 'value']`: the command line that a failed subprocess names in its error."""
+
+    names: Names
+
+    def __call__(self, text: str, lo: int, hi: int) -> list[Span]:
+        return [
+            found.span(3)
+            for found in matches(_ARGUMENT, text, lo, hi)
+            if found[3] != REDACTED and self.names.verdict(found[1])
+        ]

@@ -248,6 +248,8 @@ TEXT_SECRETS: Final = [
     _hidden("  - password: correct horse\n    user: me", "horse", kept=("user: me",)),
     _hidden("export TOKEN=abc123", "abc123"),
     _hidden("mysqldump --password=abc123 app", "abc123", kept=("app",)),
+    _hidden("Command '['curl', '--token', 'abc 123', 'h.example']' failed", "abc 123", kept=("'h.example'",)),
+    _hidden('run ["login", "--user", "me", "--db-password", "abc123"]', "abc123", kept=('"me"',)),
     _hidden("password: p&q,r;s)t", "p&q,r;s)t", "q,r", "s)t"),
     _hidden("password=p&q,r;s)t next", "q,r", "s)t", kept=("next",)),
     _hidden("password=pa'ss\"wo<3d next", "wo<3d", kept=("next",)),
@@ -256,6 +258,8 @@ TEXT_SECRETS: Final = [
     _hidden('{"auth": {\n  "key": "abc123"\n}, "n": 1} ', "abc123", kept=('"n": 1',)),
     _hidden('log {"a": "{\\"password\\": \\"abc 123\\", \\"n\\": 1}"}', "abc 123", kept=("n",)),
     _hidden('log {\\\\\\"password\\\\\\": \\\\\\"abc 123\\\\\\"}', "abc 123"),
+    _hidden("log " + "password=" + chr(92) * 31 + '"abc 123' + chr(92) * 31 + '"', "abc 123"),
+    _hidden("password=ab" + chr(92) * 2 + "cd next", "ab", "cd", kept=("next",)),
     _hidden("pin: 1234", "1234"),
     _hidden("x-pin:1234", "1234"),
     _hidden("token:abc123", "abc123"),
@@ -393,6 +397,8 @@ your password was changed
 wrong password
 no password given
 forgot password?
+--token is required
+['login', '--author', 'Bob']
 Bearer token is missing
 Bearer authentication required
 the bearer of bad news
@@ -503,6 +509,14 @@ HOSTILE: Final = {
     "names quoted": _fill('password="'),
     "names apostrophes": _fill("password='\n"),
     "names escaped": _fill('password=\\"'),
+    "a name, backslashes": "password=" + _fill("\\"),
+    "a name, backslashes, letters": "password=" + _fill("\\a"),
+    "names backslashes": "".join("password=" + "\\" * size + '"a ' for size in range(1400)),
+    "names blank lines": _fill("password=" + " " * 60 + "\n"),
+    "names open": _fill("password={" + "a" * 60 + "\n"),
+    "names open or": _fill("password={" + "a" * 60 + "\ntoken=[" + "a" * 60 + "\n"),
+    "names wide quoted": _fill("password='" + "x" * 60 + "\n"),
+    "names wide, sentences": _fill("an invalid password: " + "x" * 60 + " "),
     "names braces": _fill("password={"),
     "names braces deep": _fill("password={{}{"),
     "names commas": _fill("password=a,"),
@@ -512,6 +526,7 @@ HOSTILE: Final = {
     "names redacted": _fill("password=[redacted] "),
     "names lines": _fill("password: a\n"),
     "camels": _fill("aPassWord"),
+    "arguments": _fill("--token', 'a"),
     "schemes": _fill("://"),
     "urls": _fill("https://a"),
     "urls with users": _fill("https://a:b@"),

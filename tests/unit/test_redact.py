@@ -125,11 +125,11 @@ def test_a_class_of_strings_with_methods_of_its_own_is_read_by_its_characters() 
 
 
 @pytest.mark.parametrize(
-    "secret", [secret for secret in SECRETS if len(secret.text) > 90][:12], ids=lambda s: s.text[:40]
+    "secret", [secret for secret in SECRETS if len(secret.text) > 90][:7], ids=lambda s: s.text[:40]
 )
 @pytest.mark.parametrize("edge", [64 * 1024, 60 * 1024, 124 * 1024])
 def test_a_secret_across_the_edge_of_a_window_is_hidden(secret: Secret, edge: int) -> None:
-    for cut in range(1, len(secret.text), 17):
+    for cut in range(1, len(secret.text), 41):
         text = ". " * ((edge - cut) // 2) + "\n" + secret.text + "\n" + ". " * 40_000
         shown = REDACTOR.text(text)
 
@@ -203,46 +203,7 @@ def test_a_key_name_is_found_in_every_spelling(key: str) -> None:
     assert REDACTOR.is_secret_key(key)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "author",
-        "authors",
-        "authored",
-        "keyboard",
-        "monkey",
-        "passenger",
-        "passengers",
-        "tokens",
-        "token_count",
-        "tokenCount",
-        "max_tokens",
-        "compass",
-        "bypass",
-        "passed",
-        "spinner",
-        "pinned",
-        "company",
-        "single",
-        "using",
-        "design",
-        "assign",
-        "salty",
-        "key",
-        "api",
-        "access",
-        "number",
-        "card",
-        "session",
-        "secretary",
-        "cookiecutter",
-        "hotpot",
-        "data",
-        "1",
-        "_",
-    ]
-    + ["", " ", "é", "名前"],
-)
+@pytest.mark.parametrize("key", [*HARMLESS.split(), "", " ", "é", "名前"])
 def test_a_key_name_that_only_contains_a_secret_word_is_shown(key: str) -> None:
     assert not REDACTOR.is_secret_key(key)
     assert REDACTOR.value({key: "x"}) == {key: "x"}
