@@ -121,6 +121,12 @@ class Facts:
         return tuple(map(str, shown)) if isinstance(shown, list) else (str(shown),)
 
     @cached_property
+    def stored_tags(self) -> tuple[str, ...]:
+        """The tags as they stand in the row: to be written back, never shown."""
+        raw = _loaded(self.row["tags"])
+        return tuple(str(tag) for tag in raw) if isinstance(raw, list) else ()
+
+    @cached_property
     def errors(self) -> tuple[JobError, ...]:
         """The stored failures, oldest first."""
         raw = _loaded(self.row["errors"])

@@ -73,9 +73,13 @@ class Searcher:
         self.compiler = Compiler(app.tables, conn.dialect.name, around)
         self.condition = self.compiler.condition(query)
         self.exact = exact(query)
-        self.base: Base = base_of(conn, self.compiler, query)
         self._columns = columns_of(app.tables)
         self._end = app.clock.monotonic() + budget.total_seconds()
+
+    @cached_property
+    def base(self) -> Base:
+        """What the query's states say of the rows."""
+        return base_of(self.conn, self.compiler, self.query)
 
     # -- walking
 

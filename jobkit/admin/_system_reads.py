@@ -162,6 +162,9 @@ def _ticks(plugin: str, nodes: Mapping[str, object]) -> Mapping[str, Mapping[str
     """What each node says of the services of one plugin."""
     found: dict[str, Mapping[str, object]] = {}
     for node, services in nodes.items():
-        if isinstance(services, dict) and isinstance(services.get(plugin), dict):
-            found[node] = services[plugin]
+        if not isinstance(services, dict):
+            continue
+        mine = {label: told for label, told in services.items() if label.partition(".")[0] == plugin}
+        if mine:
+            found[node] = mine
     return found

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from jobkit.admin._bulk import BulkActions, Request
+from jobkit.admin._desk import Desk
+from jobkit.admin._fleet_actions import FleetActions
+from jobkit.admin._insert import Inserting
+from jobkit.admin._job_actions import JobActions, Order, checked_edit
+from jobkit.admin._preview import Previewer
+from jobkit.admin._rules import RULES
 from jobkit.admin.results import (
     ActionResult,
     CronChange,
@@ -25,12 +32,14 @@ from jobkit.admin.results import (
     Selection,
 )
 from jobkit.admin.views import OperationView
-from jobkit.hookspecs import Actor
+from jobkit.hookspecs import Actor, Resource
 
 if TYPE_CHECKING:
     from jobkit.core import Core
 
 __all__ = ["Actions"]
+
+_KINDS: Final = {"queues": "queue", "nodes": "node", "cron": "cron", "operations": "operation"}
 
 
 class Actions:
@@ -41,35 +50,40 @@ class Actions:
     """
 
     def __init__(self, app: Core, actor: Actor, *, request_id: str | None = None) -> None:
-        self.app = app
-        self.actor = actor
-        self.request_id = request_id
+        self.app: Final = app
+        self.actor: Final = actor
+        self.request_id: Final = request_id
+        self._desk = Desk(app, actor, request_id)
+        self._jobs = JobActions(self._desk)
+        self._inserting = Inserting(self._desk)
+        self._bulk = BulkActions(self._desk)
+        self._fleet = FleetActions(self._desk)
 
     def may(self, permission: str) -> bool:
         """Whether the actor has a permission such as `jobs.retry` (on no thing in particular); not
         audited.
         """
-        raise NotImplementedError
+        return self._desk.may(permission, Resource(_KINDS.get(permission.partition(".")[0], "job")))
 
     # -- jobs by id (at most 500)
 
     def retry(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
         """discarded, cancelled, completed, retryable -> available now; max_attempts + 1 where used up."""
-        raise NotImplementedError
+        return self._act("retry", ids, reason)
 
     def run_now(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
         """scheduled, retryable -> available now; nothing else changes."""
-        raise NotImplementedError
+        return self._act("run_now", ids, reason)
 
     def cancel(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
         """available, scheduled, retryable, executing -> cancelled; a running one is stopped at the next
         beat.
         """
-        raise NotImplementedError
+        return self._act("cancel", ids, reason)
 
     def delete(self, ids: Sequence[int], *, reason: str = "") -> ActionResult:
         """Removes the rows of all that are not executing; the audit keeps id, worker, queue and state."""
-        raise NotImplementedError
+        return self._act("delete", ids, reason)
 
     def edit(
         self, ids: Sequence[int], edit: JobEdit, *, shown: JobEdit | None = None, reason: str = ""
@@ -77,25 +91,29 @@ class Actions:
         """Changes incomplete jobs that are not executing. `shown`: the values that the operator saw; a job
         that differs from them is a conflict. Raises Invalid.
         """
-        raise NotImplementedError
+        order = Order(RULES["edit"], checked_edit(edit, self._desk.context.now), shown)
+        return self._jobs.act(order, ids, reason)
+
+    def _act(self, action: str, ids: Sequence[int], reason: str) -> ActionResult:
+        return self._jobs.act(Order(RULES[action]), ids, reason)
 
     def preview_edit(self, job_id: int, edit: JobEdit) -> dict[str, tuple[object, object]]:
         """What an edit would change: field -> (before, after). Raises NotFound, Invalid."""
-        raise NotImplementedError
+        return self._jobs.preview_edit(job_id, checked_edit(edit, self._desk.context.now))
 
     def insert(self, request: InsertRequest, *, reason: str = "") -> InsertResult:
         """Inserts a job; a worker that nobody knows needs `jobs.insert_any`. Raises Invalid."""
-        raise NotImplementedError
+        return self._inserting.insert(request, reason)
 
     def preview_insert(self, request: InsertRequest) -> InsertPreview:
         """The row that `insert` would write; nothing is written. Raises Invalid."""
-        raise NotImplementedError
+        return self._inserting.preview(request)
 
     # -- many jobs: bulk operations
 
-    def preview(self, action: JobAction, selection: Selection, *, edit: JobEdit | None = None) -> Preview:
+    def preview(self, action: JobAction, selection: Selection) -> Preview:
         """What the action would do. Raises QueryRefused."""
-        raise NotImplementedError
+        return Previewer(self._desk).preview(action, selection)
 
     def start(
         self,
@@ -112,7 +130,7 @@ class Actions:
         operation again. `spread` (retry, run_now): start them evenly over that time. Raises QueryRefused,
         Conflict (the key belongs to another action).
         """
-        raise NotImplementedError
+        return self._bulk.start(Request(action, selection, edit, key, spread, max_jobs, reason))
 
     def run_operation(
         self,
@@ -126,15 +144,15 @@ class Actions:
         Resumes where a crashed process left off. Returns at once, unchanged, where another process holds its
         lease. Raises NotFound.
         """
-        raise NotImplementedError
+        return self._bulk.run(operation_id, progress, stop)
 
     def run_open_operations(self, *, stop: Callable[[], bool] | None = None) -> int:
         """Works on every open operation that no living process holds; returns how many were finished."""
-        raise NotImplementedError
+        return self._bulk.run_open(stop)
 
     def cancel_operation(self, operation_id: int, *, reason: str = "") -> OperationView:
         """Stops an operation after the chunk that is under way; what is done stays done. Raises NotFound."""
-        raise NotImplementedError
+        return self._bulk.cancel(operation_id, reason)
 
     # -- queues, cron, nodes
 
@@ -142,11 +160,11 @@ class Actions:
         """No node claims from it any more (from its next beat on) until resumed, or until that time. Raises
         NotFound.
         """
-        raise NotImplementedError
+        return self._fleet.pause_queue(name, until, reason)
 
     def resume_queue(self, name: str, *, reason: str = "") -> QueueChange:
         """Undoes a pause. Raises NotFound."""
-        raise NotImplementedError
+        return self._fleet.resume_queue(name, reason)
 
     def scale_queue(
         self, name: str, limit: int | None, *, node: str | None = None, reason: str = ""
@@ -154,26 +172,26 @@ class Actions:
         """Overrides the limit (0 and above) on one node or on all; None takes the override back. Raises
         NotFound, Invalid.
         """
-        raise NotImplementedError
+        return self._fleet.scale_queue(name, limit, node, reason)
 
     def preview_scale(self, name: str, limit: int | None, *, node: str | None = None) -> QueueChange:
         """What `scale_queue` would do; nothing is written."""
-        raise NotImplementedError
+        return self._fleet.preview_scale(name, limit, node)
 
     def run_cron(self, key: str, *, reason: str = "") -> CronChange:
         """Enqueues the entry's job now, tagged `manual`; it does not count as a scheduled run.
 
         Needs an app that knows the entry. Raises NotFound, Invalid.
         """
-        raise NotImplementedError
+        return self._fleet.run_cron(key, reason)
 
     def pause_cron(self, key: str, *, reason: str = "") -> CronChange:
         """No runs until resumed. Raises NotFound."""
-        raise NotImplementedError
+        return self._fleet.pause_cron(key, reason)
 
     def resume_cron(self, key: str, *, reason: str = "") -> CronChange:
         """Runs again from now on; what was due meanwhile is not made up for. Raises NotFound."""
-        raise NotImplementedError
+        return self._fleet.resume_cron(key, reason)
 
     def command_node(
         self, node: str, command: Literal["pause", "resume", "drain", "forget"], *, reason: str = ""
@@ -182,4 +200,4 @@ class Actions:
         stopped stays so); forget: removes the row of a stale node. Raises NotFound, Conflict (forget a live
         node).
         """
-        raise NotImplementedError
+        return self._fleet.command_node(node, command, reason)

@@ -70,7 +70,10 @@ def database_errors(app: Core, timeout: timedelta | None = None) -> Iterator[Non
     try:
         yield
     except SQLAlchemyError as error:
-        raise _told(app, error, timeout) from error
+        told = _told(app, error, timeout)
+        if told is error:
+            raise
+        raise told from error
 
 
 def _told(app: Core, error: SQLAlchemyError, timeout: timedelta | None) -> Exception:

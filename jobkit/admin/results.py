@@ -33,9 +33,10 @@ __all__ = [
 ]
 
 JobAction: TypeAlias = Literal["retry", "run_now", "cancel", "delete", "edit"]
-Outcome: TypeAlias = Literal["done", "skipped", "conflict", "missing", "failed"]
+Outcome: TypeAlias = Literal["done", "skipped", "conflict", "missing", "denied", "failed"]
 """skipped: the state does not allow it, or there is nothing to do; conflict: it changed, or a unique key is
-held; missing: no such job (or none that the actor may see).
+held; missing: no such job (or none that the actor may see); denied: a policy forbids it for this job;
+failed: what was asked for cannot be done to it.
 """
 
 

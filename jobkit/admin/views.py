@@ -439,7 +439,7 @@ class PluginView:
     hooks: tuple[str, ...]
     settings: Mapping[str, object]
     ticks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """node -> what its info says of the plugin's services (last tick, error, interval)."""
+    """node -> service -> what the node says of it (`ticked_at`, `failures`, `error`)."""
 
 
 # -- operations and audit --

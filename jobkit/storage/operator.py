@@ -70,7 +70,7 @@ def take_keys(conn: Connection, tables: Tables, wanted: Mapping[int, str]) -> di
     for job_id in sorted(wanted):
         first.setdefault(wanted[job_id], job_id)
     refused = {job_id: first[key] for job_id, key in wanted.items() if first[key] != job_id}
-    open_keys = {key: job_id for key, job_id in first.items()}
+    open_keys = dict(first)
     for _ in range(_TRIES):
         for key, holder in holders(conn, tables, open_keys).items():
             if holder != open_keys[key]:
