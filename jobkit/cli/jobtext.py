@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobkit.admin.query import Problem
     from jobkit.admin.views import JobSummary
 
-__all__ = ["JOB_FIELDS", "STATE_STYLES", "parse_ids", "problem_text", "query_of", "state_style"]
+__all__ = ["JOB_FIELDS", "STATE_STYLES", "parse_ids", "past", "problem_text", "query_of", "state_style"]
 
 STATE_STYLES: Final = {
     "available": "cyan",
@@ -112,13 +112,13 @@ def query_of(
 
 def _instant(session: Session, option: str, text: str) -> str:
     try:
-        found = parse_time(_past(text), session.now(), session.given.output.zone)
+        found = parse_time(past(text), session.now(), session.given.output.zone)
     except ValueError as error:
         raise CommandError(f"{option}: {error}", ExitCode.USAGE) from None
     return found.isoformat().replace("+00:00", "Z")
 
 
-def _past(text: str) -> str:
+def past(text: str) -> str:
     """`--since 2h` means two hours ago, since nothing is listed of the future."""
     return f"-{text}" if re.fullmatch(r"(\d+(\.\d+)?[a-z]+)+", text.strip(), re.I) else text
 

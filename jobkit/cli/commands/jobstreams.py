@@ -113,7 +113,10 @@ def tail(
     interval: timedelta,
     until_idle: timedelta | None,
 ) -> None:
-    """Print a line for each change of matching jobs, until Ctrl-C. A job that changes twice between two looks shows once."""
+    """Print a line for each change of matching jobs, until Ctrl-C.
+
+    A job that changes twice between two looks shows once.
+    """
     session = session_of(ctx)
     try:
         since = parse_time(start, session.now(), session.given.output.zone)
@@ -296,7 +299,7 @@ def _writer(
     session: Session, file: TextIO, form: str, shape: Shape, fields: tuple[Field, ...]
 ) -> Callable[[object], None]:
     if form == "jsonl":
-        return lambda job: print(  # noqa: T201 - into the file
+        return lambda job: print(
             json_safe(json.dumps(shape.document(job, fields), ensure_ascii=False)), file=file
         )
     table = csv.writer(file, lineterminator="\n")
