@@ -109,10 +109,12 @@ class Known:
             self._emit(name, error)
         return False
 
-    def reconsider(self, names: Callable[[str], bool]) -> None:
-        """Drop names from the skip list that have become known since."""
-        if self.skip:
-            self.skip = frozenset(name for name in self.skip if not names(name))
+    def reconsider(self, names: Callable[[str], bool]) -> bool:
+        """Drop names from the skip list that have become known since; True where there were some."""
+        before = self.skip
+        if before:
+            self.skip = frozenset(name for name in before if not names(name))
+        return len(self.skip) < len(before)
 
 
 class Desk(Protocol):

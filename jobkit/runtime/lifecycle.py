@@ -254,6 +254,8 @@ class Lifecycle:
         node.room.wake()
         if not await detached(lambda: node.recorder.wait_empty(FLUSH)):
             log.error("%d results could not be recorded before the end", node.recorder.unrecorded)
+        if node.given_back:
+            await detached(lambda: waker_of(node.core).flush(AFTERMATH))
         await self._clear_away()
         log_event(INFO, "node.stop", {"node": node.id, "given_back": node.given_back})
         node.core.emit(NodeStopped(at=node.core.clock.now(), node=node.id, given_back=node.given_back))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobkit.config import QueueConfig, QueueSpec, parse_queues
 from jobkit.events import DatabaseLost, DatabaseRestored, ListenerLost, ListenerRestored, NodeFenced
-from jobkit.jobs import Lease
+from jobkit.jobs import JobState, Lease
 from jobkit.runtime.claimer import Claimer, Claims, Known, unknown_worker
 from jobkit.runtime.engine_room import EngineRoom
 from jobkit.runtime.executor import Executor
@@ -35,6 +35,7 @@ from jobkit.runtime.settle import Settled, given_back
 from jobkit.runtime.watchdog import LoopWatch
 from jobkit.storage.base import ClaimedJob
 from jobkit.storage.engine import node_connection
+from jobkit.wakeup import waker_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,6 +181,10 @@ class NodeRuntime:
 
     def _recorded(self, batch: Sequence[Settled], landed: Sequence[Change]) -> None:
         self._reporter.recorded(batch, landed)
+        there = {change.lease for change in landed if change.to is JobState.AVAILABLE}
+        if there:  # somebody else may run at once what was given back here
+            queues = {settled.claimed.queue for settled in batch if settled.lease in there}
+            waker_of(self.core).wake(queues)
         if self.poller.starved:
             self.post(self.poller.pulse)
 
@@ -278,7 +283,8 @@ class NodeRuntime:
         if ok:
             self._last_beat = self._clock.monotonic()
             self.outage.succeeded()
-            self.known.reconsider(self._can_import)
+            if self.known.reconsider(self._can_import):
+                self.poller.wake("*")
 
     def _can_import(self, name: str) -> bool:
         entry = self.core.registry.workers.get(name)
