@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from jobkit.config import Config, mask_url
 from jobkit.core import Core, set_current
-from jobkit.inserting import aenqueue_with, enqueue_with
+from jobkit.inserting import aenqueue_with, enqueue_with, joined_by
 from jobkit.wakeup import waker_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Jobkit:
         `options` are those of `Worker.job()`. Returns `Inserted(id, duplicate)`. Raises ArgsError (args or options
         refused, nothing written), EnqueueConflict and EnqueueLocked (run the transaction again), NotMigrated.
         """
-        if conn is None:
+        if conn is None and joined_by(self._core) is None:
             self._core.ready()
         return enqueue_with(self._core, conn, [job], options)[0]
 
@@ -104,7 +104,7 @@ class Jobkit:
 
         Raises as `enqueue`.
         """
-        if conn is None:
+        if conn is None and joined_by(self._core) is None:
             self._core.ready()
         return enqueue_with(self._core, conn, jobs)
 
@@ -112,13 +112,13 @@ class Jobkit:
         self, job: Job, *, conn: AsyncTarget | None = None, **options: Unpack[JobOptions]
     ) -> Inserted:
         """`enqueue` for coroutines; `conn` is an AsyncSession, AsyncConnection or AsyncEngine."""
-        if conn is None:
+        if conn is None and joined_by(self._core) is None:
             await self._core.aready()
         return (await aenqueue_with(self._core, conn, [job], options))[0]
 
     async def aenqueue_all(self, jobs: Iterable[Job], *, conn: AsyncTarget | None = None) -> list[Inserted]:
         """`enqueue_all` for coroutines."""
-        if conn is None:
+        if conn is None and joined_by(self._core) is None:
             await self._core.aready()
         return await aenqueue_with(self._core, conn, jobs)
 
