@@ -27,7 +27,11 @@ from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Finder, Span, matche
 __all__ = ["FAILED", "REDACTED", "Hook", "RedactionRules", "Redactor"]
 
 Hook = Callable[[object, str, str | None, str], object | None]
-"""`(value, path, worker, kind)` to a replacement, or None to leave the value to the built-in rules."""
+"""`(value, path, worker, kind)` to a replacement, or None to leave the value to the built-in rules.
+
+Asked for every value that neither its path nor its name hides, containers before what they hold; list positions
+are no part of a path. The built-in rules judge the answer like any other value; a hook that raises hides the value.
+"""
 
 _WINDOW: Final = 64 * 1024
 _OVERLAP: Final = 4 * 1024
@@ -52,12 +56,28 @@ class RedactionRules:
     off: bool = False
 
 
-def windows(length: int) -> Iterator[Span]:
+def _windows(length: int) -> Iterator[Span]:
     lo = 0
     while lo + _WINDOW < length:
         yield lo, lo + _WINDOW
         lo += _WINDOW - _OVERLAP
     yield lo, length
+
+
+def search(text: str, finders: Iterable[Finder]) -> list[Span]:
+    """Where the finders see secrets, window by window; a crowded window is one secret as a whole."""
+    spans: list[Span] = []
+    covered = 0
+    for lo, hi in _windows(len(text)):
+        if hi <= covered and hi < len(text):
+            continue
+        try:
+            found = [span for find in finders for span in find(text, lo, hi)]
+        except Crowded:
+            found = [(lo, hi)]
+        spans += found
+        covered = max((end for _, end in found), default=covered)
+    return spans
 
 
 def _cover(text: str, spans: list[Span]) -> str:
@@ -213,19 +233,11 @@ class Redactor:
         if len(text) < 13 and not self._extra and text.isalnum():
             return text
         for _ in range(_ROUNDS):
-            spans: list[Span] = []
-            for lo, hi in windows(len(text)):
-                spans += self._window(text, lo, hi)
+            spans = search(text, self._finders)
             if not spans or (covered := _cover(text, spans)) == text:
                 return text
             text = covered
         return REDACTED
-
-    def _window(self, text: str, lo: int, hi: int) -> list[Span]:
-        try:
-            return [span for find in self._finders for span in find(text, lo, hi)]
-        except Crowded:
-            return [(lo, hi)]
 
 
 class _TooMuch(Exception):
@@ -259,13 +271,15 @@ class _Walk:
     def built_in(self, value: object, path: str, in_json: bool) -> object:
         if isinstance(value, (dict, list, tuple)):
             return self.container(value, path, in_json)
-        if value is None or isinstance(value, (bool, float)) or self.redactor._allowed(path):
+        if value is None or isinstance(value, (bool, float)):
             return value
+        allowed = self.redactor._allowed(path)
         if isinstance(value, int):
-            return REDACTED if 10**12 <= value < 10**19 and tokens.is_card(str(value)) else value
+            card = not allowed and 10**12 <= value < 10**19 and tokens.is_card(str(value))
+            return REDACTED if card else value
         # An own class of strings may answer anything; only its characters are asked.
         text = str.__str__(value) if isinstance(value, str) else str(value)
-        return self.string(text, path, in_json)
+        return text if allowed else self.string(text, path, in_json)
 
     def container(
         self, value: dict[object, object] | list[object] | tuple[object, ...], path: str, in_json: bool
