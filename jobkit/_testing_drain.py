@@ -109,7 +109,7 @@ class Drain:
 
     async def _limit_reached(self) -> None:
         """A limit that was asked for is no error; a drain that does not end is one."""
-        if self._options.limit is None and await self._reach.do(self._next_queue) is not None:
+        if self._options.limit is None and await self._reach.do(self._more_is_due):
             raise JobkitError(
                 f"{ENDLESS} jobs were run and more are due: a job enqueues or snoozes itself for ever; "
                 "give limit= to run only so many"
@@ -165,23 +165,30 @@ class Drain:
         found: str | None = conn.execute(query).scalar()
         return found
 
+    def _more_is_due(self, conn: Connection) -> bool:
+        self._stage(conn)
+        later = self._options.with_scheduled and self._first_later(conn) is not None
+        return later or self._next_queue(conn) is not None
+
     def _only(self, jobs: sa.ColumnCollection[str, sa.Column[object]]) -> list[sa.ColumnElement[bool]]:
         queue = self._options.queue
         return [] if queue is None else [jobs.queue == queue]
 
     def _bring_forward(self, conn: Connection) -> bool:
         """`with_scheduled`: the earliest of the later jobs is due now. False where there is none."""
-        if not self._options.with_scheduled:
-            return False
-        jobs = self._jobs.c
-        query = sa.select(jobs.id).where(jobs.state.in_(LATER), *self._only(jobs))
-        first = conn.execute(query.order_by(jobs.scheduled_at, jobs.id).limit(1)).scalar()
+        first = self._first_later(conn) if self._options.with_scheduled else None
         if first is None:
             return False
         now = self._core.clock.now()
         due = Change(id=first, expect=LATER, to=JobState.AVAILABLE, at=now, scheduled_at=now)
         self._storage.transition(conn, [due])
         return True
+
+    def _first_later(self, conn: Connection) -> int | None:
+        jobs = self._jobs.c
+        query = sa.select(jobs.id).where(jobs.state.in_(LATER), *self._only(jobs))
+        found: int | None = conn.execute(query.order_by(jobs.scheduled_at, jobs.id).limit(1)).scalar()
+        return found
 
     # -- recording
 

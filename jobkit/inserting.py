@@ -43,6 +43,7 @@ __all__ = [
     "aenqueue_all",
     "enqueue",
     "enqueue_all",
+    "joined_by",
     "joining",
     "rows_of",
 ]
@@ -97,7 +98,7 @@ def enqueue_with(
     if not rows:
         return []
     if target is None:
-        target = cast("Target | None", _joined_by(core))
+        target = cast("Target | None", joined_by(core))
     if target is None:
         return _insert_own(core, rows)
     if isinstance(target, Engine):
@@ -113,7 +114,7 @@ async def aenqueue_with(
     rows = rows_of(core, [_with_options(job, options) for job in jobs])
     if not rows:
         return []
-    if target is None and (joined := _joined_by(core)) is not None:
+    if target is None and (joined := joined_by(core)) is not None:
         if isinstance(joined, Connection):
             return _insert_joining(core, joined, rows)
         target = joined
@@ -152,7 +153,8 @@ _joined: ContextVar[tuple[Core, Connection | AsyncConnection] | None] = ContextV
 )
 
 
-def _joined_by(core: Core) -> Connection | AsyncConnection | None:
+def joined_by(core: Core) -> Connection | AsyncConnection | None:
+    """The connection that `joining` named, if any."""
     joined = _joined.get()
     return joined[1] if joined is not None and joined[0] is core else None
 
