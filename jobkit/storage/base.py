@@ -93,9 +93,12 @@ class ErrorEntry:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Change:
     """One conditional change of one job, by its lease (a run's result) or by its state (everything else).
+
+    A value: nobody changes it once it is made (declaring it frozen would triple the cost of making one, per
+    job).
 
     Exactly one of `lease` and `id` is given. With `lease`, the row must still be executing under that very
     claim; with `id`, its state must be one of `expect`. Fields left at None keep the column's value.

@@ -7,7 +7,7 @@ so one UPDATE over the group, returning ids, tells exactly which changes landed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -52,21 +52,24 @@ class Group:
 
     shape: Shape
     node: str | None
-    changes: list[Change]
-    ids: set[int]
+    by_id: dict[int, Change]
+
+    @property
+    def changes(self) -> Collection[Change]:
+        """The changes, in order."""
+        return self.by_id.values()
 
     def landed(self, ids: Iterable[int]) -> list[Change]:
         """The changes of these ids, in order."""
         found = set(ids)
-        if len(found) == len(self.changes):
-            return self.changes
-        return [change for change in self.changes if change.job_id in found]
+        if len(found) == len(self.by_id):
+            return list(self.by_id.values())
+        return [change for job_id, change in self.by_id.items() if job_id in found]
 
     def for_state(self, state: JobState, without: set[int]) -> Group:
         """The same changes, but only from that one state; ids in `without` have landed already."""
-        rest = [change for change in self.changes if change.job_id not in without]
-        shape = self.shape._replace(expect=frozenset({state}))
-        return Group(shape, self.node, rest, {change.job_id for change in rest})
+        rest = {job_id: change for job_id, change in self.by_id.items() if job_id not in without}
+        return Group(self.shape._replace(expect=frozenset({state})), self.node, rest)
 
 
 def grouped(changes: Sequence[Change]) -> list[Group]:
@@ -75,15 +78,14 @@ def grouped(changes: Sequence[Change]) -> list[Group]:
     current: dict[tuple[Shape, str | None], Group] = {}
     for change in changes:
         lease = change.lease
-        node = None if lease is None else lease.node
+        node, job_id = (None, change.id) if lease is None else (lease.node, lease.id)
         key = (_shape(change), node)
         group = current.get(key)
-        job_id = change.job_id
-        if group is None or job_id in group.ids:
-            group = current[key] = Group(key[0], node, [], set())
+        assert job_id is not None
+        if group is None or job_id in group.by_id:
+            group = current[key] = Group(key[0], node, {})
             groups.append(group)
-        group.changes.append(change)
-        group.ids.add(job_id)
+        group.by_id[job_id] = change
     return groups
 
 

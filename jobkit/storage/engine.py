@@ -54,6 +54,9 @@ log = logging.getLogger("jobkit.storage")
 
 BUSY_DEADLINE: Final = 10.0
 """Seconds that a statement waits for SQLite's lock."""
+_POOLER: Final = "jobkit_pooler"
+_BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+"""A queue's table is empty when the first plans are made and may hold a million rows a minute later."""
 _READ_TIMEOUT_MS: Final = 15_000
 _BEGIN: Final = "jobkit_begin"
 _AUTOCOMMIT: Final = "jobkit_autocommit"
@@ -287,9 +290,12 @@ def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool) -> Engine:
     engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=defaults)
     prepare = config.postgres_prepare
 
-    def opened(raw: Any, _: ConnectionPoolEntry) -> None:
-        if prepare == "off" or (prepare == "auto" and _behind_pooler(raw)):
+    def opened(raw: Any, record: ConnectionPoolEntry) -> None:
+        pooler = record.info[_POOLER] = _behind_pooler(raw)
+        if prepare == "off" or (prepare == "auto" and pooler):
             raw.prepare_threshold = None
+        if not pooler:
+            _speak_utc(raw)
 
     event.listen(engine, "connect", opened)
     if pooled:
@@ -299,12 +305,15 @@ def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool) -> Engine:
 
 def _behind_pooler(raw: Any) -> bool:
     """A pooler answers the handshake with a process id of its own."""
-    autocommit, raw.autocommit = raw.autocommit, True
-    try:
-        row = raw.execute("SELECT pg_backend_pid()").fetchone()
-        return bool(row[0] != raw.info.backend_pid)
-    finally:
-        raw.autocommit = autocommit
+    row = raw.execute("SELECT pg_backend_pid()").fetchone()
+    raw.rollback()
+    return bool(row[0] != raw.info.backend_pid)
+
+
+def _speak_utc(raw: Any) -> None:
+    """Times then arrive in UTC; a pooler would hand the setting on to others."""
+    raw.execute("SET TIME ZONE 'UTC'")
+    raw.commit()
 
 
 def _refuse_stale(raw: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
@@ -353,7 +362,10 @@ def node_connection(engine: Engine, *, autocommit: bool) -> Connection:
         return conn
     if conn.dialect.name == "sqlite":
         return conn.execution_options(**{_BEGIN: None, _AUTOCOMMIT: True})
-    return conn.execution_options(isolation_level="AUTOCOMMIT", **{_AUTOCOMMIT: True})
+    conn.execution_options(isolation_level="AUTOCOMMIT", **{_AUTOCOMMIT: True})
+    if not conn.info.get(_POOLER, True):
+        conn.exec_driver_sql(_BY_INDEX)
+    return conn
 
 
 def autocommits(conn: Connection) -> bool:

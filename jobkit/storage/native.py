@@ -83,8 +83,12 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         """The parameter rows as a FROM item named c."""
 
     @abstractmethod
-    def _values(self, group: Group, columns: Sequence[str]) -> dict[str, object]:
+    def _values(self, conn: Connection, group: Group, columns: Sequence[str]) -> dict[str, object]:
         """The parameters that `_source` names."""
+
+    @abstractmethod
+    def _lease_fence(self) -> str:
+        """That j is still executing under :node and c.claimed."""
 
     @abstractmethod
     def _json(self, column: str) -> str:
@@ -111,8 +115,6 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         """An instant as a parameter."""
 
     _returned_from: str
-    _by_id = ""
-    """Put before a fence's column that must not lead the planner away from the primary key."""
     """The prefix of the changed row's columns in RETURNING."""
     _pruners: list[Sql]
     """Deletes :limit rows older than :before, one statement for each final state."""
@@ -174,7 +176,7 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         landed: list[Change] = []
         for state in sorted(group.shape.expect):  # one by one, so that the old state is known
             rest = group.for_state(state, {change.job_id for change in landed})
-            if rest.changes:
+            if rest.by_id:
                 landed += self._apply_from(conn, rest, state)
         return landed
 
@@ -190,7 +192,7 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         statement = self._changes.get(shape)
         if statement is None:
             statement = self._changes[shape] = Sql(self._update(shape), self.tables)
-        params = self._values(group, columns_of(shape))
+        params = self._values(conn, group, columns_of(shape))
         params["node"] = group.node
         return statement.rows(conn, params)
 
@@ -198,7 +200,7 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         p = self._returned_from
         returned = ["id"] if self.observers.transitions is None else ["id", "worker", "queue", "attempt"]
         if shape.leased:
-            fence = f"j.state = 'executing' AND {self._by_id}j.attempted_by = :node AND j.attempted_at = c.claimed"
+            fence = self._lease_fence()
         else:
             states = ", ".join(f"'{state.value}'" for state in sorted(shape.expect)) or "NULL"
             fence = f"j.state IN ({states})"

@@ -185,7 +185,7 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
         return in_input_order(changes, landed)
 
     def _apply(self, conn: Connection, group: Group) -> list[Change]:
-        rows = self._read(conn, sorted(group.ids))
+        rows = self._read(conn, sorted(group.by_id))
         landed = [change for change in group.changes if _fits(change, rows.get(change.job_id))]
         params: dict[frozenset[str], list[dict[str, object]]] = {}
         for change in landed:

@@ -42,6 +42,8 @@ _TYPES: Final = {
     "max_attempts": "integer",
     "tags": "text",
 }
+_TIMES: Final = frozenset({"claimed", "at", "scheduled"})
+"""These and the ids go as array literals of our own: the driver's lists cost more than the statement."""
 _ROW: Final = {
     "state": "text",
     "queue": "text",
@@ -169,7 +171,9 @@ class PostgresStorage(NativeStorage):
         return self._whole(conn, work)
 
     def _claimed(self, rows: Sequence[tuple[Any, ...]], node: str, at: datetime) -> list[ClaimedJob]:
-        return sorted_claims([_in_utc(row) for row in rows], node, at)
+        if rows and rows[0][9].tzinfo is not UTC:  # a session that is not ours
+            rows = [_in_utc(row) for row in rows]
+        return sorted_claims(rows, node, at)
 
     def due_queues(
         self, conn: Connection, queues: Sequence[str], *, now: datetime, skip: Collection[str] = ()
@@ -243,8 +247,25 @@ class PostgresStorage(NativeStorage):
         arrays = ", ".join(f"CAST(:{name} AS {_TYPES[name]}[])" for name in columns)
         return f"unnest({arrays}) AS c({', '.join(columns)})"
 
-    def _values(self, group: Group, columns: Sequence[str]) -> dict[str, object]:
-        return {name: [COLUMNS[name](change) for change in group.changes] for name in columns}
+    def _values(self, conn: Connection, group: Group, columns: Sequence[str]) -> dict[str, object]:
+        literal = conn.dialect.driver != "asyncpg"  # which takes lists only
+        values: dict[str, object] = {"job": list(group.by_id)}
+        for name in columns[1:]:
+            read = COLUMNS[name]
+            values[name] = [read(change) for change in group.changes]
+        if literal:
+            values["job"] = f"{{{','.join(map(str, group.by_id))}}}"
+            for name in _TIMES.intersection(columns):
+                values[name] = _instants(values[name])
+        return values
+
+    def _lease_fence(self) -> str:
+        """Written so that only the primary key can serve it: the index of executing rows fills up with dead
+        entries as fast as jobs run, and the planner cannot know."""
+        return (
+            "j.state IS NOT DISTINCT FROM 'executing' "
+            "AND j.attempted_by IS NOT DISTINCT FROM CAST(:node AS text) AND j.attempted_at = c.claimed"
+        )
 
     def _json(self, column: str) -> str:
         return f"CAST(c.{column} AS jsonb)"
@@ -292,6 +313,17 @@ def _copy_line(id_: int, row: JobRow) -> str:
         f"{id_}\t{row.state.value}\t{queue}\t{worker}\t{args}\t{meta}\t{tags}\t{row.max_attempts}\t"
         f"{row.priority}\t{row.inserted_at.isoformat()}\t{row.scheduled_at.isoformat()}\t\\N\n"
     )
+
+
+def _instants(times: Any) -> str:
+    """An array literal; neighbours often share one claim."""
+    texts: list[str] = []
+    last, text = None, ""
+    for moment in times:
+        if moment is not last:
+            last, text = moment, moment.isoformat()
+        texts.append(text)
+    return f"{{{','.join(texts)}}}"
 
 
 def _in_utc(row: Row) -> Row:

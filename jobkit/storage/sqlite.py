@@ -95,7 +95,6 @@ class SQLiteStorage(NativeStorage):
     """See the module."""
 
     _returned_from = ""
-    _by_id = "+"  # else each change would look through all rows that the node executes
 
     def __init__(self, tables: Tables, observers: Observers = NO_OBSERVERS) -> None:
         super().__init__(tables, observers)
@@ -208,9 +207,14 @@ class SQLiteStorage(NativeStorage):
         )
         return f"(SELECT {fields} FROM json_each(:rows)) AS c"
 
-    def _values(self, group: Group, columns: Sequence[str]) -> dict[str, object]:
+    def _values(self, conn: Connection, group: Group, columns: Sequence[str]) -> dict[str, object]:
         readers = [COLUMNS[name] for name in columns]
         return {"rows": _json_text([[_plain(read(change)) for read in readers] for change in group.changes])}
+
+    def _lease_fence(self) -> str:
+        """The + keeps the planner at the primary key: by the index of executing rows, each change would look
+        through all that the node executes."""
+        return "+j.state = 'executing' AND +j.attempted_by = :node AND j.attempted_at = c.claimed"
 
     def _json(self, column: str) -> str:
         return f"json(c.{column})"
