@@ -22,11 +22,12 @@ Store = Callable[[Session, Any], None]
 def _option(*declarations: str, store: Store, **attributes: Any) -> click.Option:
     def take(ctx: click.Context, param: click.Parameter, value: object) -> object:
         given = ctx.get_parameter_source(param.name or "") not in (None, ParameterSource.DEFAULT)
-        if given and not ctx.resilient_parsing:
+        if given:
             try:
                 store(session_of(ctx), value)
             except ValueError as error:
-                raise click.BadParameter(str(error), ctx=ctx, param=param) from None
+                if not ctx.resilient_parsing:
+                    raise click.BadParameter(str(error), ctx=ctx, param=param) from None
         return value
 
     return click.Option(declarations, expose_value=False, callback=take, **attributes)

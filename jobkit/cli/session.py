@@ -78,7 +78,7 @@ class Session:
         if config.app is None:
             load_modules(config.imports)
             return Core(config)
-        self._export()
+        self.export()
         core = load_app(config.app)
         self._check_obeyed(core)
         return core
@@ -137,7 +137,7 @@ class Session:
             if core is not None:
                 core.close()
 
-    def _export(self) -> None:
+    def export(self) -> None:
         """Let an app that reads the environment see what was given on the command line."""
         for name, value in self.given.settings.items():
             if "." not in name or not name.startswith(("plugins.", "replace.")):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
@@ -138,7 +139,7 @@ def list_(ctx: click.Context, declared: bool) -> None:
 @cron.command(
     "show", cls=Command, examples=[("jobkit cron show nightly", "The entry, its next and past runs.")]
 )
-@click.argument("key")
+@click.argument("key", shell_complete=complete("crons"))
 @click.option("--count", type=click.IntRange(1, 200), default=10, help="How many next runs.")
 @click.pass_context
 def show(ctx: click.Context, key: str, count: int) -> None:
@@ -174,7 +175,7 @@ def _draw(out: Output, view: CronView) -> None:
         ("jobkit cron next --tz Europe/Paris", "The next runs of all entries, shown in that zone."),
     ],
 )
-@click.argument("keys", nargs=-1)
+@click.argument("keys", nargs=-1, shell_complete=complete("crons"))
 @click.option("--count", type=click.IntRange(1, 1000), default=5, help="How many runs of each.")
 @click.option("--declared", is_flag=True, help="Of what the app and plugins declare; needs no database.")
 @click.pass_context
@@ -257,7 +258,7 @@ def validate(ctx: click.Context, expression: str, key: str) -> None:
 
 
 @cron.command("run", cls=Command, examples=[("jobkit cron run nightly", "Enqueue its job now.")])
-@click.argument("key")
+@click.argument("key", shell_complete=complete("crons"))
 @click.option("--reason", default="", help="Why; it is kept in the audit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @click.pass_context
@@ -276,7 +277,7 @@ def run(ctx: click.Context, key: str, reason: str, dry_run: bool) -> None:
     cls=Command,
     examples=[("jobkit cron pause nightly --reason migration", "No runs until resumed.")],
 )
-@click.argument("key")
+@click.argument("key", shell_complete=complete("crons"))
 @click.option("--reason", default="", help="Why; it is shown wherever the entry is.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @click.pass_context
@@ -291,7 +292,7 @@ def pause(ctx: click.Context, key: str, reason: str, dry_run: bool) -> None:
 
 
 @cron.command("resume", cls=Command, examples=[("jobkit cron resume nightly", "Runs again from now on.")])
-@click.argument("key")
+@click.argument("key", shell_complete=complete("crons"))
 @click.option("--reason", default="", help="Why; it is kept in the audit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @click.pass_context

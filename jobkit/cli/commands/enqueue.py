@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command
@@ -92,7 +93,7 @@ SHAPES: Final = (INSERTED, PREVIEW)
         ("jobkit enqueue nightly_report --at 'tomorrow 09:00' --tz Europe/Paris --dry-run", "Look first."),
     ],
 )
-@click.argument("worker")
+@click.argument("worker", shell_complete=complete("workers"))
 @click.argument("args", nargs=-1)
 @click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="One arg; KEY:=VALUE takes JSON.")
 @click.option(
@@ -101,7 +102,7 @@ SHAPES: Final = (INSERTED, PREVIEW)
     metavar="FILE",
     help="A job for each line of JSON; - is stdin.",
 )
-@click.option("--queue", help="Instead of the worker's.")
+@click.option("--queue", shell_complete=complete("queues"), help="Instead of the worker's.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 is first.")
 @click.option("--max-attempts", type=click.IntRange(1), help="The most runs.")
 @click.option(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from jobkit.cli.bulk import Bulk
+from jobkit.cli.completing import complete
 from jobkit.cli.confirm import confirm, on_terminal
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
@@ -88,7 +89,7 @@ def _selecting(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a command that changes many jobs."""
     for option in reversed(
         (
-            click.argument("ids", nargs=-1),
+            click.argument("ids", nargs=-1, shell_complete=complete("ids")),
             click.option("--query", metavar="QUERY", help="All jobs that match, instead of IDS."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             click.option("--dry-run", is_flag=True, help="Print what would be done."),
@@ -195,7 +196,7 @@ def delete(ctx: click.Context, /, ids: tuple[str, ...], query: str | None, **giv
         ("jobkit jobs edit 42 --at 'tomorrow 09:00' --tag+ later", "Another time, one more tag."),
     ],
 )
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=complete("ids"))
 @click.option("--queue", help="Another queue.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 is first.")
 @click.option("--at", metavar="TIME", help="When it is due.")

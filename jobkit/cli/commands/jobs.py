@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from jobkit.cli.completing import complete, complete_query
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Entry, LazyGroup
@@ -102,11 +103,28 @@ def filters(function: Callable[..., None]) -> Callable[..., None]:
     """The options that are sugar for qualifiers of the query."""
     for option in reversed(
         (
-            click.option("--state", multiple=True, help="Only in these states."),
-            click.option("--queue", multiple=True, help="Only of these queues; * at an end."),
-            click.option("--worker", multiple=True, help="Only of these workers; * at an end."),
-            click.option("--tag", multiple=True, help="Only with this tag."),
-            click.option("--node", multiple=True, help="Only run by these nodes; * at an end."),
+            click.option(
+                "--state", multiple=True, shell_complete=complete("states"), help="Only in these states."
+            ),
+            click.option(
+                "--queue",
+                multiple=True,
+                shell_complete=complete("queues"),
+                help="Only of these queues; * at an end.",
+            ),
+            click.option(
+                "--worker",
+                multiple=True,
+                shell_complete=complete("workers"),
+                help="Only of these workers; * at an end.",
+            ),
+            click.option("--tag", multiple=True, shell_complete=complete("tags"), help="Only with this tag."),
+            click.option(
+                "--node",
+                multiple=True,
+                shell_complete=complete("nodes"),
+                help="Only run by these nodes; * at an end.",
+            ),
             click.option("--error", help="Only with this text in the last error."),
             click.option(
                 "--since", metavar="TIME", help="Only inserted since then: 2h, yesterday, an ISO time."
@@ -128,7 +146,7 @@ def filters(function: Callable[..., None]) -> Callable[..., None]:
         ("jobkit jobs list --all --jsonl", "All pages, one job a line."),
     ],
 )
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @filters
 @click.option(
     "--sort", help="id, time, inserted, scheduled, priority, attempt, duration; -desc or -asc after it."
@@ -258,7 +276,7 @@ def _footer(page: JobPage | None, count: int) -> str:
         ("jobkit jobs show 42 --errors all --traceback full", "All errors with whole tracebacks."),
     ],
 )
-@click.argument("ids", nargs=-1, required=True)
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete("ids"))
 @click.option("--errors", type=click.Choice(["all", "last", "none"]), default="last", help="Which errors.")
 @click.option(
     "--traceback",
@@ -316,7 +334,7 @@ def _error(view: object) -> dict[str, object]:
         ("jobkit jobs wait 1..20 --for final", "Until all have ended, however."),
     ],
 )
-@click.argument("ids", nargs=-1, required=True)
+@click.argument("ids", nargs=-1, required=True, shell_complete=complete("ids"))
 @click.option(
     "--for", "goal", type=click.Choice(["completed", "final"]), default="completed", help="What is a success."
 )

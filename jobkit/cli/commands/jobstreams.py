@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 import click
 
 from jobkit.cli.commands.jobs import SHOW, filters
+from jobkit.cli.completing import complete_query
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command
@@ -97,7 +98,7 @@ SHAPES: Final = (TAIL, EXPORT)
         ),
     ],
 )
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @click.option("--from", "start", default="now", metavar="TIME", help="From then on: now, -10m, an ISO time.")
 @click.option("--event", multiple=True, metavar="EVENT", help=f"Only these: {', '.join(EVENTS.values())}.")
 @click.option("--interval", type=DurationParam(), default="1s", metavar="DURATION", help="How often to look.")
@@ -217,7 +218,7 @@ def _line_printer(session: Session) -> Callable[[Change], None]:
         ("jobkit jobs export queue:mail --format csv --full -o mail.csv", "With args, meta and errors."),
     ],
 )
-@click.argument("query", nargs=-1)
+@click.argument("query", nargs=-1, shell_complete=complete_query)
 @filters
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", help="The file's form."

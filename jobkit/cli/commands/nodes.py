@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.confirm import confirm
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
@@ -110,7 +111,7 @@ def list_(ctx: click.Context, stale: bool, interval: timedelta | None) -> None:
 @nodes.command(
     "show", cls=Command, examples=[("jobkit nodes show web-1:123:abcd", "Everything it says of itself.")]
 )
-@click.argument("node")
+@click.argument("node", shell_complete=complete("nodes"))
 @click.pass_context
 def show(ctx: click.Context, node: str) -> None:
     """Show one node with its versions, process and services."""
@@ -142,7 +143,7 @@ def _register(command: NodeCommand, text: str, example: str) -> None:
     @nodes.command(
         command, cls=Command, help=text, examples=[(example, text.split(".", maxsplit=1)[0] + ".")]
     )
-    @click.argument("names", nargs=-1)
+    @click.argument("names", nargs=-1, shell_complete=complete("nodes"))
     @click.option("--all", "all_", is_flag=True, help="All nodes; with forget: all stale ones.")
     @click.option("--reason", default="", help="Why; it is kept in the audit.")
     @click.option("--yes", is_flag=True, help="Do not ask.")

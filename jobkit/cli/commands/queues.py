@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.confirm import confirm
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
@@ -119,7 +120,7 @@ def list_(ctx: click.Context, sort: str, interval: timedelta | None) -> None:
 
 
 @queues.command("show", cls=Command, examples=[("jobkit queues show mail", "One queue and its nodes.")])
-@click.argument("name")
+@click.argument("name", shell_complete=complete("queues"))
 @click.pass_context
 def show(ctx: click.Context, name: str) -> None:
     """Show one queue with the nodes that work on it."""
@@ -164,7 +165,7 @@ _all = click.option("--all", "all_", is_flag=True, help="All queues.")
         ("jobkit queues pause --all --yes", "Everything; running jobs finish."),
     ],
 )
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete("queues"))
 @_all
 @click.option("--until", metavar="TIME", help="Resumed by itself at that time.")
 @_reason
@@ -193,7 +194,7 @@ def pause(
 
 
 @queues.command("resume", cls=Command, examples=[("jobkit queues resume mail", "Claim again.")])
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete("queues"))
 @_all
 @_reason
 @_yes
@@ -222,7 +223,7 @@ def resume(
         ("jobkit queues scale mail --reset", "Back to what the nodes were configured with."),
     ],
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete("queues"))
 @click.argument("limit", type=click.IntRange(0), required=False)
 @click.option("--node", help="Only on this node.")
 @click.option("--reset", is_flag=True, help="Take the override back.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -51,10 +51,17 @@ STATS: Final = Shape(
     listing=False,
     title="Figures",
 )
+
+
+def _of_figures(field: Field) -> Field:
+    """The same field of a document, which holds the figures under that name."""
+    return replace(field, get=lambda row: field.value(row["figures"]))
+
+
 FULL: Final = Shape(
     STATS.name,
     (
-        *(Field(f.name, f.kind, get=lambda r, f=f: f.value(r["figures"]), help=f.help) for f in STATS.fields),
+        *(_of_figures(field) for field in STATS.fields),
         Field("groups", "list", help="the breakdown of --by"),
         Field("percentiles", "object", help="with --percentiles", nullable=True),
         Field("conditions", "list", help="those of --fail-if that are met"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.framework import Command
 from jobkit.cli.jobtext import parse_ids
 from jobkit.cli.output import Output
@@ -40,7 +41,7 @@ SHAPES: Final = (WHY,)
         ("jobkit why 42 --json=summary", "The decisive cause, for machines."),
     ],
 )
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=complete("ids"))
 @click.pass_context
 def why(ctx: click.Context, job_id: str) -> None:
     """Explain why a job is not running, with the command that helps."""

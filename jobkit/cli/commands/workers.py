@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from jobkit.cli.completing import complete
 from jobkit.cli.errors import CommandError, failure_of
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
@@ -131,7 +132,7 @@ def list_(ctx: click.Context, only: str | None, missing: bool) -> None:
     cls=Command,
     examples=[("jobkit workers show send_welcome_email", "Its settings and where it is.")],
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete("workers"))
 @click.pass_context
 def show(ctx: click.Context, name: str) -> None:
     """Show one worker."""
