@@ -123,6 +123,7 @@ class Desk:
 
     def transaction(self, work: Callable[[Connection], T]) -> T:
         """A short write transaction without a row of its own."""
+        self.app.ready()
 
         def attempt() -> T:
             with self.app.engine.connect() as conn, atomic(conn):

@@ -154,8 +154,11 @@ class FleetReads:
         """All, those in trouble first."""
         self._context.require("view.queues", Resource("queue"))
         with self._context.reading() as conn:
-            views = self._views(conn, None)
-        return tuple(sorted(views, key=_trouble))
+            return self.views(conn)
+
+    def views(self, conn: Connection) -> tuple[QueueView, ...]:
+        """All, on a connection that is open already."""
+        return tuple(sorted(self._views(conn, None), key=_trouble))
 
     def queue(self, name: str) -> QueueView:
         """One."""

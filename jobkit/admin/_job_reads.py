@@ -19,15 +19,17 @@ from jobkit.admin._context import Context
 from jobkit.admin._cursor import Cursor, Key, fingerprint
 from jobkit.admin._facts import Facts, error_class
 from jobkit.admin._orders import (
+    SPARSE,
     Walk,
     choices,
     default_order,
     descending_by_nature,
+    staged_rows,
     state_condition,
     walk_of,
 )
 from jobkit.admin._rules import action_states
-from jobkit.admin._search import Found, Searcher
+from jobkit.admin._search import STAGED, Found, Searcher
 from jobkit.admin._summaries import attempts_of, error_view, summary, timeline_of
 from jobkit.admin.errors import NotFound
 from jobkit.admin.query import Query, Term
@@ -40,6 +42,7 @@ from jobkit.admin.views import (
     JobDetail,
     JobPage,
     JobSummary,
+    Precision,
     Searched,
     SortChoice,
     StateCounts,
@@ -263,7 +266,8 @@ class _Pager:
 
     def _made(self, jobs: list[Facts], after: Key | None, before: Key | None, found: Found) -> JobPage:
         searcher = self.searcher
-        searched = searched_to(searcher, found.edge, found.rows) if found.rows and self.walk.by_id else None
+        full = len(found.jobs) > len(jobs)
+        searched = None if full or not self.walk.by_id else searched_to(searcher, found.edge, found.rows)
         return JobPage(
             jobs=tuple(summary(job, searcher.around) for job in jobs),
             next=self._encoded(after, False),
@@ -328,13 +332,20 @@ def searched_to(searcher: Searcher, edge: Key | None, rows: int) -> Searched | N
 
 def _index_counts(searcher: Searcher, cap: int) -> Mapping[JobState, Count]:
     """Counts of whole states: up to the cap by the partial indexes, beyond it as the database estimates."""
-    counts: dict[JobState, Count] = {}
-    for state in JobState:
-        if state not in searcher.base.states:
-            counts[state] = Count(0)
-            continue
-        counts[state] = _index_count(searcher, state, cap)
-    return counts
+    states = searcher.base.states
+    counts = {state: Count(0) for state in JobState}
+    counts |= {state: _index_count(searcher, state, cap) for state in states - STAGED}
+    return counts | {state: count for state, count in _staged_counts(searcher).items() if state in states}
+
+
+def _staged_counts(searcher: Searcher) -> dict[JobState, Count]:
+    """Scheduled and retryable share an index, so both are counted among its first rows."""
+    c = searcher.compiler.c
+    first = select(c.state).where(staged_rows()).order_by(c.scheduled_at, c.id).limit(SPARSE + 1).subquery()
+    rows = searcher.conn.execute(select(first.c.state, func.count()).group_by(first.c.state))
+    counted = {JobState(state): int(count) for state, count in rows}
+    precision: Precision = "exact" if sum(counted.values()) <= SPARSE else "at_least"
+    return {state: Count(counted.get(state, 0), precision) for state in STAGED}
 
 
 def _index_count(searcher: Searcher, state: JobState, cap: int) -> Count:

@@ -37,11 +37,7 @@ def operation_view(app: Core, row: Mapping[str, Any]) -> OperationView:
     """A row as read."""
     params = _object(row["params"])
     told = _object(row["results"])
-    shown = app.redactor.value(
-        {key: value for key, value in params.items() if key not in ("position", "scope")},
-        path="params",
-        kind="audit",
-    )
+    shown = app.redactor.value(_shown(params), path="params", kind="audit")
     total = row["total"]
     return OperationView(
         id=row["id"],
@@ -63,6 +59,16 @@ def operation_view(app: Core, row: Mapping[str, Any]) -> OperationView:
         updated_at=row["updated_at"],
         finished_at=row["finished_at"],
     )
+
+
+def _shown(params: Mapping[str, Any]) -> dict[str, object]:
+    """What was asked for; how the work goes on is no one's business."""
+    found: dict[str, object] = {
+        name: params[name] for name in ("edit", "spread", "max_jobs", "reason") if params.get(name)
+    }
+    if isinstance(ids := params.get("ids"), list):
+        found["ids"] = len(ids)
+    return found
 
 
 def _object(value: object) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ __all__ = [
     "choices",
     "default_order",
     "few",
+    "staged_rows",
     "state_condition",
     "walk_of",
 ]
@@ -83,6 +84,11 @@ def _partial(state: JobState | frozenset[JobState]) -> ColumnElement[bool]:
     if isinstance(state, JobState):
         return _raw(f"state = '{state.value}'")
     return _raw("state IN ('scheduled', 'retryable')")
+
+
+def staged_rows() -> ColumnElement[bool]:
+    """Scheduled and retryable rows, as the staging index has them."""
+    return _partial(_STAGED)
 
 
 def _raw(text: str) -> ColumnElement[bool]:
@@ -224,6 +230,8 @@ def walk_of(compiler: Compiler, base: Base, query: Query, sort: str, descending:
     condition = base.condition
     if len(keys) == 1 and not base.sparse:
         condition = true()  # the ids' own index; a partial one would have to be sorted
+    if sort in ("time", "scheduled") and not base.sparse and base.states <= _STAGED:
+        condition = _partial(_STAGED)  # the index holds both states; which one is the filter's to tell
     if sort == "priority" and not base.sparse:
         condition = sql_and(condition, compiler.c.queue == query.only_value("queue"))
     return Walk(sort, descending, keys, condition, base.sparse)

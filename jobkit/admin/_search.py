@@ -37,6 +37,7 @@ _SLICE: Final = 0.15
 """Seconds that one slice should take."""
 _DISORDER: Final = timedelta(minutes=1)
 _BATCH: Final = 500
+STAGED: Final = frozenset({JobState.SCHEDULED, JobState.RETRYABLE})
 """Rows that are fetched at once where each must be matched again."""
 
 
@@ -117,6 +118,8 @@ class Searcher:
         if walk.sort == "priority":
             rest = rest.without("queue")
         every = self.base.states == frozenset(JobState)
+        if len(self.base.states) == 1 and self.base.states <= STAGED:
+            return False
         return not rest.terms and (every or not walk.by_id)
 
     @property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from jobkit.storage.base import NodeRow
 
-__all__ = ["Cause", "Explanation", "explain"]
+__all__ = ["Cause", "Explanation", "explain", "span"]
 
 CauseKind: TypeAlias = Literal[
     "final",
@@ -122,13 +122,13 @@ class _Inquiry:
 
     def _running(self) -> Iterator[Cause]:
         job, around = self.job, self.searcher.around
-        took = "" if job.duration is None else f" for {_span(job.duration)}"
+        took = "" if job.duration is None else f" for {span(job.duration)}"
         if condition("orphaned", job, around):
             text = f"its node {job.node} is gone; the job is rescued by any other node within 30 s"
             yield Cause("orphaned", text, "" if self.fleet.live() else "jobkit run")
         elif condition("stuck", job, around):
             limit = around.timeout(job.worker)
-            text = f"it has been executing{took} on {job.node}, longer than its timeout of {_span(limit)}"
+            text = f"it has been executing{took} on {job.node}, longer than its timeout of {span(limit)}"
             yield Cause("stuck", text, f"jobkit jobs cancel {job.id}")
         else:
             yield Cause("executing", f"it is running{took} on {job.node}")
@@ -147,13 +147,11 @@ class _Inquiry:
         job, now = self.job, self.fleet.now
         if job.scheduled_at > now:
             what = f"attempt {job.attempt + 1} is" if job.state is JobState.RETRYABLE else "it is"
-            text = f"{what} due at {_at(job.scheduled_at)}, in {_span(job.scheduled_at - now)}"
+            text = f"{what} due at {_at(job.scheduled_at)}, in {span(job.scheduled_at - now)}"
             run_now = f"jobkit jobs run-now {job.id}"
             yield Cause("not_due", text, run_now if job.state is not JobState.AVAILABLE else "")
         elif job.state is not JobState.AVAILABLE and now - job.scheduled_at > _STAGING:
-            text = (
-                f"it has been due for {_span(now - job.scheduled_at)}, but no node makes due jobs available"
-            )
+            text = f"it has been due for {span(now - job.scheduled_at)}, but no node makes due jobs available"
             fix = "jobkit stage" if self.fleet.live() else "jobkit run"
             yield Cause("not_staged", text, fix)
 
@@ -194,7 +192,7 @@ class _Inquiry:
             return  # no node publishes anything: that is cause enough
         last = "no node has ever published it" if seen is None else f"a node last published it at {_at(seen)}"
         grace = self.context.app.config.unknown_worker_grace
-        end = "" if grace is None else f"; jobs of unknown workers are discarded after {_span(grace)}"
+        end = "" if grace is None else f"; jobs of unknown workers are discarded after {span(grace)}"
         text = f"its worker {self.job.worker} is known to no live node ({last}){end}"
         yield Cause("worker_unknown", text, "jobkit workers list --missing")
 
@@ -248,7 +246,7 @@ class _Inquiry:
         for node in self.nodes:
             skew = skew_of(node, self.fleet.now)
             if skew is not None and skew > _SKEW:
-                text = f"the clock of node {node.node} is {_span(skew)} ahead of this machine's"
+                text = f"the clock of node {node.node} is {span(skew)} ahead of this machine's"
                 yield Cause("clock_skew", text, "set the clocks of all machines by NTP", remark=True)
 
 
@@ -256,11 +254,11 @@ def _at(at: datetime | None) -> str:
     return "never" if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _span(span: timedelta | None) -> str:
+def span(length: timedelta | None) -> str:
     """`412 ms`, `3 s`, `4 m 10 s`, `2 h 5 m`, `3 d 4 h`."""
-    if span is None:
+    if length is None:
         return "no limit"
-    seconds = max(span.total_seconds(), 0)
+    seconds = max(length.total_seconds(), 0)
     if seconds < 1:
         return f"{int(seconds * 1000)} ms"
     whole = int(seconds)
