@@ -104,7 +104,7 @@ class Lane:
         self._failures += 1
         fault = classify(exc)
         if fault in OUT_OF_REACH:
-            self._outage.failed(self.name, brief(exc))
+            self._outage.failed(self.name, brief(exc), fault)
         elif (held := self._throttle.passes(type(exc).__name__)) is not None:
             log.error("%s failed (%d more times): %s", self.name, held, brief(exc))
         if fault is not Fault.CONFLICT:

@@ -98,10 +98,10 @@ class Lifecycle:
             try:
                 return await detached(self._prepare_once, name="jobkit-start")
             except Exception as exc:
-                if classify(exc) not in OUT_OF_REACH:
+                if (fault := classify(exc)) not in OUT_OF_REACH:
                     raise
                 failures += 1
-                self._node.outage.failed("start", brief(exc))
+                self._node.outage.failed("start", brief(exc), fault)
             self._tried.set()
             await asyncio.sleep(pause_after(failures + 2, self._node.core.clock.random()))
 

@@ -81,7 +81,7 @@ class Outage:
         self._restored = restored
         self._lock = threading.Lock()
         self._since: float | None = None
-        self._next_line = float("-inf")
+        self._next_line: dict[str, float] = {}
         self._told = False
         self._errors = 0
 
@@ -90,16 +90,16 @@ class Outage:
         """True between the first failure and the next success."""
         return self._since is not None
 
-    def failed(self, what: str, error: str) -> None:
-        """`what` failed since the database is out of reach, read-only, full or locked."""
+    def failed(self, what: str, error: str, kind: str = "") -> None:
+        """`what` failed since the database is out of reach, read-only, full or locked; each `kind` has lines."""
         now = self._monotonic()
         with self._lock:
             first, since = self._since is None, now if self._since is None else self._since
             self._since = since
             self._errors += 1
-            due = now >= self._next_line
+            due = now >= self._next_line.get(kind, now)
             if due:
-                self._next_line, self._told = now + REPEAT, True
+                self._next_line[kind], self._told = now + REPEAT, True
         if due and first:
             log.warning("database trouble (%s): %s; retrying until it works again", what, error)
         elif due:

@@ -128,7 +128,7 @@ class ServiceThread:
         entry.last_error = brief(exc)[:500]
         fault = classify(exc)
         if fault in OUT_OF_REACH:
-            self._outage.failed(entry.label, brief(exc))
+            self._outage.failed(entry.label, brief(exc), fault)
         else:
             self._core.registry.failed(entry.plugin, f"service {entry.service.name}", exc)
         if fault is Fault.LOST:
