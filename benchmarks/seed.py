@@ -55,7 +55,7 @@ _SELECT = """SELECT s, 'queue-' || (n % 12), 'worker_' || (n % 60),
 def statement(dialect: str, table: str) -> str:
     """The INSERT that makes the rows numbered :first to :final of :last."""
     if dialect == "postgresql":
-        numbers = f"WITH rows AS (SELECT n, {_STATE} AS s FROM generate_series(:first, :final) AS n)"
+        numbers = f"WITH rows AS (SELECT n, {_STATE} AS s FROM generate_series(CAST(:first AS bigint), :final) AS n)"
         body = _SELECT.format(
             json_open="CAST((",
             json_close=") AS JSONB)",
@@ -79,7 +79,7 @@ def seed(app: Core, jobs: int) -> float:
     """Inserts that many jobs; returns the seconds it took."""
     dialect = app.dialect
     table = app.engine.dialect.identifier_preparer.format_table(app.tables.jobs)
-    insert, now = text(re.sub(r":(?=\d)", r"\\:", statement(dialect, table))), datetime.now(UTC)
+    insert, now = text(re.sub(r"(?<!\w):(?=\d)", r"\\:", statement(dialect, table))), datetime.now(UTC)
     began = time.perf_counter()
     for first in range(1, jobs + 1, CHUNK):
         with app.engine.begin() as conn:

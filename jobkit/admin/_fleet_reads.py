@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import func, literal_column, select, union_all
+from sqlalchemy import Select, bindparam, func, literal_column, select, union_all
 
 from jobkit.admin._ast import Exact, Query, Term
 from jobkit.admin._compile import Compiler
@@ -319,24 +320,34 @@ class _Waiting:
 
     def available(self, queue: str) -> Count:
         """Available jobs, up to the cap."""
-        c = self._compiler.c
-        rows = (
-            select(literal_column("1"))
-            .select_from(self._compiler.jobs)
-            .where(self._available, c.queue == queue, self._scope)
-            .limit(CAP + 1)
-            .subquery()
-        )
-        count = self._conn.scalar(select(func.count()).select_from(rows)) or 0
+        count = self._conn.scalar(self._count_available, {"queue": queue}) or 0
         return Count(CAP, "at_least") if count > CAP else Count(count)
 
     def oldest(self, queue: str) -> datetime | None:
-        """When the longest waiting available job was due: the first of each priority in the index."""
+        """When the longest waiting available job was due."""
+        oldest: datetime | None = self._conn.scalar(self._oldest, {"queue": queue})
+        return oldest
+
+    @cached_property
+    def _count_available(self) -> Select[int]:
+        """Made once: making a statement costs more than running it."""
+        rows = (
+            select(literal_column("1"))
+            .select_from(self._compiler.jobs)
+            .where(self._available, self._compiler.c.queue == bindparam("queue"), self._scope)
+            .limit(CAP + 1)
+            .subquery()
+        )
+        return select(func.count()).select_from(rows)
+
+    @cached_property
+    def _oldest(self) -> Select[Any]:
+        """The first of each priority in the claim index."""
         c = self._compiler.c
         firsts = [
             select(
                 select(c.scheduled_at)
-                .where(self._available, c.queue == queue, c.priority == priority, self._scope)
+                .where(self._available, c.queue == bindparam("queue"), c.priority == priority, self._scope)
                 .order_by(c.scheduled_at)
                 .limit(1)
                 .scalar_subquery()
@@ -345,8 +356,7 @@ class _Waiting:
             for priority in range(MAX_PRIORITY + 1)
         ]
         due = union_all(*firsts).subquery()
-        oldest: datetime | None = self._conn.scalar(select(func.min(due.c.due, type_=c.scheduled_at.type)))
-        return oldest
+        return select(func.min(due.c.due, type_=c.scheduled_at.type))
 
     def staged(self, queue: str, state: JobState) -> Count:
         """Scheduled or retryable jobs among the first of the staging index."""

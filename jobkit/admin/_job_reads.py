@@ -332,7 +332,7 @@ def searched_to(searcher: Searcher, edge: Key | None, rows: int) -> Searched | N
 
 def _index_counts(searcher: Searcher, cap: int) -> Mapping[JobState, Count]:
     """Counts of whole states: up to the cap by the partial indexes, beyond it as the database estimates."""
-    states = searcher.base.states
+    states = searcher.query.states
     counts = {state: Count(0) for state in JobState}
     counts |= {state: _index_count(searcher, state, cap) for state in states - STAGED}
     return counts | {state: count for state, count in _staged_counts(searcher).items() if state in states}

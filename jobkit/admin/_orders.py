@@ -35,7 +35,7 @@ __all__ = [
     "walk_of",
 ]
 
-SPARSE: Final = 20_000
+SPARSE: Final = 10_000
 """So many rows may be filtered and sorted without an index's help."""
 
 Keys = tuple[ColumnElement[Any], ...]
@@ -127,6 +127,9 @@ def base_of(conn: Connection, compiler: Compiler, query: Query) -> Base:
 
 def few(conn: Connection, compiler: Compiler, states: frozenset[JobState]) -> bool:
     """Whether these states hold no more rows than can be filtered and sorted at once."""
+    if states == frozenset(JobState):
+        ids = conn.execute(select(func.min(compiler.c.id), func.max(compiler.c.id))).one()
+        return ids[0] is None or ids[1] - ids[0] < SPARSE
     left = SPARSE
     for part in _counted(states):
         rows = select(literal_column("1")).select_from(compiler.jobs).where(part).limit(left + 1).subquery()

@@ -51,7 +51,9 @@ def _limited(conn: Connection, timeout: timedelta) -> Iterator[None]:
         millis = max(int(timeout.total_seconds() * 1000), 1)
         conn.exec_driver_sql(
             f"SET LOCAL statement_timeout = {millis}; SET LOCAL lock_timeout = {millis}; "
-            f"SET LOCAL idle_in_transaction_session_timeout = {millis * 10}"
+            f"SET LOCAL idle_in_transaction_session_timeout = {millis * 10}; "
+            # compiling a statement takes longer than these statements may
+            "SET LOCAL jit = off"
         )
         yield
         return
