@@ -128,8 +128,9 @@ def base_of(conn: Connection, compiler: Compiler, query: Query) -> Base:
 def few(conn: Connection, compiler: Compiler, states: frozenset[JobState]) -> bool:
     """Whether these states hold no more rows than can be filtered and sorted at once."""
     if states == frozenset(JobState):
-        ids = conn.execute(select(func.min(compiler.c.id), func.max(compiler.c.id))).one()
-        return ids[0] is None or ids[1] - ids[0] < SPARSE
+        # SQLite looks one of the two up, but scans for both
+        low, high = (conn.scalar(select(end(compiler.c.id))) for end in (func.min, func.max))
+        return low is None or high is None or high - low < SPARSE
     left = SPARSE
     for part in _counted(states):
         rows = select(literal_column("1")).select_from(compiler.jobs).where(part).limit(left + 1).subquery()
