@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExecutionContext
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
 
 from jobkit.errors import ConfigError
@@ -39,6 +39,7 @@ __all__ = [
     "classify",
     "configure_sqlite",
     "driver_in_transaction",
+    "execute_directly",
     "in_transaction",
     "is_stale",
     "make_engine",
@@ -381,6 +382,42 @@ def in_transaction(conn: Connection) -> bool:
     if not autocommits(conn):
         return conn.in_transaction()
     return driver_in_transaction(conn)
+
+
+def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[Any]:
+    """Executes on the driver's own connection (psycopg, sqlite3), and returns all rows.
+
+    Errors are SQLAlchemy's, and a lost connection is given up, as if SQLAlchemy had sent the statement.
+    """
+    raw: Any = conn.connection.driver_connection
+    cursor = raw.cursor()
+    try:
+        if conn.dialect.name == "sqlite":
+            _execute_patiently(cursor, statement, parameters, None)
+        else:
+            cursor.execute(statement, parameters)
+        rows: list[Any] = cursor.fetchall()
+        return rows
+    except conn.dialect.loaded_dbapi.Error as error:
+        raise _as_sqlalchemy(conn, error, statement, parameters) from error
+    finally:
+        cursor.close()
+
+
+def _as_sqlalchemy(conn: Connection, error: Exception, statement: str, parameters: Any) -> BaseException:
+    dialect = conn.dialect
+    lost = dialect.is_disconnect(error, conn.connection, None)  # type: ignore[arg-type]
+    if lost:
+        conn.invalidate(error)
+    return DBAPIError.instance(
+        statement,
+        parameters,
+        error,
+        dialect.loaded_dbapi.Error,
+        hide_parameters=True,
+        connection_invalidated=lost,
+        dialect=dialect,
+    )
 
 
 def driver_in_transaction(conn: Connection) -> bool:
