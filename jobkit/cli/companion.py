@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["READY", "RECYCLE", "SUPERVISED", "Companion"]
 
 SUPERVISED: Final = "JOBKIT_SUPERVISED"
-"""The number of the descriptor on which a supervised node says what it does; its stdin ends with the supervisor."""
+"""`DESCRIPTOR:NUMBER`: where a supervised node says what it does, and which one it is; its stdin ends with the
+supervisor.
+"""
 READY: Final = b"ready\n"
 RECYCLE: Final = b"recycle\n"
 LOOP_LIMIT: Final = 30.0
@@ -45,8 +47,10 @@ class Companion:
         self._max_memory = max_memory
         self._node: NodeRuntime | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        descriptor = os.environ.pop(SUPERVISED, "")
+        descriptor, _, number = os.environ.pop(SUPERVISED, "").partition(":")
         self._supervisor = int(descriptor) if descriptor.isdigit() else None
+        self.first = number in ("", "1")
+        """Whether this is the only node process, or the first of several."""
         self._server = HealthServer(health, self.look) if health is not None else None
         if self._server is not None:
             log.info("health at http://%s:%d", *self._server.address)

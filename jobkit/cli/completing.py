@@ -24,6 +24,8 @@ from jobkit.cli.session import Session, session_of
 __all__ = ["complete", "complete_query"]
 
 FRESH: Final = 60.0
+SOON: Final = 5.0
+"""Seconds for which an answer that came too late, or not at all, is believed."""
 LIMIT: Final = timedelta(milliseconds=200)
 PATIENCE: Final = 0.5
 STATES: Final = ("available", "scheduled", "executing", "retryable", "completed", "discarded", "cancelled")
@@ -55,17 +57,19 @@ def known(session: Session) -> dict[str, list[str]]:
     """All values by kind; empty where there is neither a fresh file nor an answer in time."""
     with contextlib.suppress(Exception):
         path = _file(session)
-        if time.time() - path.stat().st_mtime < FRESH:
-            found: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        if time.time() - path.stat().st_mtime < (FRESH if "done" in found else SOON):
             return found
     found = {}
-    look = threading.Thread(target=_look, args=(session, found), daemon=True)
-    look.start()
-    look.join(PATIENCE)
-    values = dict(found)
     with contextlib.suppress(Exception):
+        _prepare(session, found)
+        look = threading.Thread(target=_look, args=(session, found), daemon=True)
+        look.start()
+        look.join(PATIENCE)
+        values = dict(found)
         _keep(_file(session), values)
-    return values
+        return values
+    return found
 
 
 def _file(session: Session) -> Path:
@@ -84,16 +88,22 @@ def _keep(path: Path, values: dict[str, list[str]]) -> None:
     part.replace(path)
 
 
+def _prepare(session: Session, found: dict[str, list[str]]) -> None:
+    """What takes processor time alone: imports, and the words of the query language."""
+    from jobkit.admin._fields import FIELDS
+
+    found["qualifiers"] = [field.name for field in FIELDS]
+    session.given.db_timeout = LIMIT
+    if session.config.app is None or session.config.origin("database_url").kind != "default":
+        session.reads.app.registry.load()
+
+
 def _look(session: Session, found: dict[str, list[str]]) -> None:
     """Fill in what answers in time, cheapest first."""
     with contextlib.suppress(Exception):
-        from jobkit.admin._fields import FIELDS
-
-        found["qualifiers"] = [field.name for field in FIELDS]
-        if session.config.app is not None and session.config.origin("database_url").kind == "default":
+        reads = session.__dict__.get("reads")
+        if reads is None:
             return
-        session.given.db_timeout = LIMIT
-        reads = session.reads
         found["queues"] = [queue.name for queue in reads.queues()]
         found["workers"] = [worker.name for worker in reads.workers()]
         found["crons"] = [entry.key for entry in reads.cron()]
@@ -102,3 +112,4 @@ def _look(session: Session, found: dict[str, list[str]]) -> None:
         for facet in reads.facets(sample=1_000).facets:
             if facet.qualifier == "tag":
                 found["tags"] = [value.value for value in facet.values]
+        found["done"] = []

@@ -159,7 +159,7 @@ class Supervisor:
         child.process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
-            env={**os.environ, SUPERVISED: str(writing)},
+            env={**os.environ, SUPERVISED: f"{writing}:{child.number}"},
             pass_fds=[writing],
             start_new_session=True,
         )

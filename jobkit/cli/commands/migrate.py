@@ -203,16 +203,14 @@ def _report(session: Session, word: str, work: object, show_sql: bool) -> None:
     with _echoing(session, show_sql):
         done: Sequence[Applied] = work() if callable(work) else ()
     seconds = time.monotonic() - started
-    for step in done:
-        session.out.note(f"✓ {step.name} {step.version} {word}: {step.title}")
-    if session.out.human:
-        session.out.note(
-            f"{len(done)} steps {word} in {seconds:.1f} s" if done else "everything is up to date"
-        )
-    else:
+    if not session.out.human:
         session.out.items(
             APPLIED, done, extra={"seconds": round(seconds, 3)}, empty="everything is up to date"
         )
+        return
+    for step in done:
+        session.out.note(f"✓ {step.name} {step.version} {word}: {step.title}")
+    session.out.note(f"{len(done)} steps {word} in {seconds:.1f} s" if done else "everything is up to date")
 
 
 @contextmanager

@@ -182,7 +182,8 @@ def _serve(
 
     set_current(core)
     companion = Companion(core, session.out, max_memory=max_memory, health=address)
-    session.out.note("\n".join(_banner(core, queues)))
+    if companion.first:
+        session.out.note("\n".join(_banner(core, queues)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the node has its own handlers
     try:
         code = run_node(core, queues, options, started=companion.started)
