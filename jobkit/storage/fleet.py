@@ -178,13 +178,13 @@ class Fleet(StorageArm):
             return {row[0]: row[1] for row in conn.execute(select(c.name, c.last_seen_at))}
 
 
-def _settings(row: Row[Any], node: str | None, now: datetime) -> QueueSettings:
+def _settings(row: Row[*tuple[Any, ...]], node: str | None, now: datetime) -> QueueSettings:
     paused = row.paused and (row.paused_until is None or row.paused_until > now)
     own = json.loads(row.node_limits).get(node) if node is not None else None
     return QueueSettings(bool(paused), row.limit_override if own is None else own)
 
 
-def _node_row(row: Row[Any]) -> NodeRow:
+def _node_row(row: Row[*tuple[Any, ...]]) -> NodeRow:
     return NodeRow(
         row.node,
         row.beat,

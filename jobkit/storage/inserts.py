@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.exc import DBAPIError
 
 from jobkit.errors import EnqueueConflict, EnqueueLocked, NotMigrated
@@ -93,7 +93,7 @@ class Inserts(StorageArm):
         return found
 
     @property
-    def _visible_query(self):  # type: ignore[no-untyped-def]
+    def _visible_query(self) -> Select[int]:
         jobs = self.tables.jobs
         return select(jobs.c.id).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
 

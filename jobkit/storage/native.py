@@ -241,7 +241,7 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
 
 def sorted_claims(rows: Sequence[Row], node: str, at: datetime) -> list[ClaimedJob]:
     """The claimed rows in the order of the queue: RETURNING promises none."""
-    jobs = [ClaimedJob(*row, node, at) for row in rows]
+    jobs = [ClaimedJob(*row, node, at) for row in rows]  # type: ignore[call-arg]
     if len(jobs) > 1:
         jobs.sort(key=_place)
     return jobs

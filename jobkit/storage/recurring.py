@@ -7,9 +7,9 @@ taken.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import Select, or_, select, update
 
 from jobkit.storage.arm import StorageArm
 from jobkit.storage.base import EntryRow
@@ -57,7 +57,7 @@ class RecurringEntries(StorageArm):
 
         return self._whole(conn, work)
 
-    def _columns(self):  # type: ignore[no-untyped-def]
+    def _columns(self) -> Select[*tuple[Any, ...]]:
         c = self.tables.entries.c
         return select(
             c.key, c.cron, c.timezone, c.worker, c.since, c.paused, c.last_run_at, c.reason, c.paused_by

@@ -11,9 +11,10 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from sqlalchemy import ColumnElement, and_, exists, not_, select, update
+from sqlalchemy import ColumnElement, Select, and_, exists, not_, select, update
+from sqlalchemy import Row as SqlRow
 from sqlalchemy.exc import DBAPIError
 
 from jobkit.jobs import JobState, Lease, Transition
@@ -30,6 +31,8 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger("jobkit.storage")
 T = TypeVar("T")
+R = TypeVar("R")
+AnyRow: TypeAlias = "SqlRow[*tuple[Any, ...]]"
 _WAITING: Final = (JobState.SCHEDULED.value, JobState.RETRYABLE.value)
 
 
@@ -73,7 +76,7 @@ class Upkeep(StorageArm):
         queues = frozenset[str]().union(*(part.queues for part in done))
         return Staged(sum(part.count for part in done), queues)
 
-    def _due(self, now: datetime, limit: int):  # type: ignore[no-untyped-def]
+    def _due(self, now: datetime, limit: int) -> Select[*tuple[Any, ...]]:
         c = self.tables.jobs.c
         query = select(c.id, c.worker, c.queue, c.attempt, c.state)
         query = query.where(c.state.in_(_WAITING), c.scheduled_at <= now)
@@ -132,7 +135,7 @@ class Upkeep(StorageArm):
         nodes, jobs = self.tables.nodes.c, self.tables.jobs.c
         return exists().where(nodes.node == jobs.attempted_by, nodes.lost_at.is_(None))
 
-    def _orphans(self, conn: Connection, limit: int):  # type: ignore[no-untyped-def]
+    def _orphans(self, conn: Connection, limit: int) -> Sequence[AnyRow]:
         c = self.tables.jobs.c
         query = select(c.id, c.queue, c.attempted_by, c.attempted_at, c.attempt, c.max_attempts)
         query = query.where(c.state == "executing", not_(self._owned())).limit(limit)
@@ -167,7 +170,9 @@ class Upkeep(StorageArm):
         query = select(jobs.worker).where(jobs.state == "available", jobs.scheduled_at < cutoff, not_(seen))
         return sorted({row[0] for row in conn.execute(query.distinct())} - set(known))
 
-    def _jobs_of(self, conn: Connection, names: Sequence[str], cutoff: datetime, limit: int):  # type: ignore[no-untyped-def]
+    def _jobs_of(
+        self, conn: Connection, names: Sequence[str], cutoff: datetime, limit: int
+    ) -> Sequence[AnyRow]:
         c = self.tables.jobs.c
         query = select(c.id, c.worker, c.attempt)
         query = query.where(c.state == "available", c.scheduled_at < cutoff, c.worker.in_(names))
@@ -197,10 +202,7 @@ class Upkeep(StorageArm):
         return [*self._in_halves(items[:half], work, what), *self._in_halves(items[half:], work, what)]
 
 
-R = TypeVar("R")
-
-
-def _rescue_of(row, now: datetime, error_text: str) -> Change:  # type: ignore[no-untyped-def]
+def _rescue_of(row: AnyRow, now: datetime, error_text: str) -> Change:
     lease = None
     if row.attempted_by is not None and row.attempted_at is not None:
         lease = Lease(row.id, row.attempted_by, row.attempted_at)
@@ -215,7 +217,7 @@ def _rescue_of(row, now: datetime, error_text: str) -> Change:  # type: ignore[n
     )
 
 
-def _unknown(row, now: datetime) -> Change:  # type: ignore[no-untyped-def]
+def _unknown(row: AnyRow, now: datetime) -> Change:
     return Change(
         JobState.DISCARDED,
         now,

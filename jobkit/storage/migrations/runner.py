@@ -285,7 +285,7 @@ def _version_columns() -> list[sa.Column[object]]:
         sa.Column("name", sa.Text(), primary_key=True),
         sa.Column("version", sa.Integer(), primary_key=True),
         sa.Column("applied_at", UTCDateTime(), nullable=False),
-    ]  # type: ignore[list-item]
+    ]
 
 
 def _versions(tables: Tables) -> sa.Table:
