@@ -118,9 +118,14 @@ class Known:
 
 
 class Desk(Protocol):
-    """Who receives what a round brings; its methods hand over to the event loop and never block."""
+    """Who receives what a round brings; its methods hand over to the event loop and never block.
 
-    def claimed(self, queue: str, asked: int, full: bool, at: datetime, jobs: list[ClaimedJob]) -> None: ...
+    `over`, and `looked`, say that the round has ended with it: one hand-over for all, since each costs a switch.
+    """
+
+    def claimed(
+        self, queue: str, asked: int, full: bool, at: datetime, jobs: list[ClaimedJob], *, over: bool
+    ) -> None: ...
     def claim_failed(self, queue: str, asked: int, at: datetime) -> None: ...
     def looked(self, due: Sequence[str]) -> None: ...
     def round_over(self) -> None: ...
@@ -181,17 +186,20 @@ class Claimer:
         if round_ is None:
             return
         wishes = list(round_.wishes)
+        told = False
         try:
             while wishes:
-                self._claim(conn, *wishes.pop(0))
+                queue, asked = wishes.pop(0)
+                told = self._claim(conn, queue, asked, last=not wishes and not round_.look)
             if round_.look:
-                self._look(conn, round_.look)
+                told = self._look(conn, round_.look)
         except Exception:
             for queue, asked in wishes:
                 self._desk.claim_failed(queue, asked, self._claims.next())
             raise
         finally:
-            self._desk.round_over()
+            if not told:
+                self._desk.round_over()
 
     def exchange(self, conn: Connection, batch: Sequence[Settled]) -> None:
         """Record a batch and carry out the round's claims in one transaction; its look is left to `serve`."""
@@ -206,22 +214,29 @@ class Claimer:
             self._claims.landed(at)
             raise
         round_.wishes, wishes_done = [], round_.wishes
-        self._recorder.done(batch, exchanged.landed)
-        self._hand_out(wishes_done, at, exchanged.claimed)
         if not round_.look:
             self._request = None
-            self._desk.round_over()
+        self._hand_out(wishes_done, at, exchanged.claimed, over=not round_.look)
+        self._recorder.done(batch, exchanged.landed)
 
-    def _hand_out(self, wishes: Sequence[tuple[str, int]], at: datetime, claimed: list[ClaimedJob]) -> None:
-        """Sort what one exchange has won by queue. One instant names all of it: it has landed with the last part."""
+    def _hand_out(
+        self, wishes: Sequence[tuple[str, int]], at: datetime, claimed: list[ClaimedJob], *, over: bool
+    ) -> None:
+        """Sort what one exchange has won by queue. One instant names all of it: it has landed with the last
+        part.
+        """
         won: dict[str, list[ClaimedJob]] = {queue: [] for queue, _ in wishes}
         for job in claimed:
             won[job.queue].append(job)
+        last = wishes[-1][0]
         for queue, asked in wishes:
             jobs = won[queue]
-            self._desk.claimed(queue, asked, len(jobs) >= asked, at, self._sifted(jobs))
+            self._desk.claimed(
+                queue, asked, len(jobs) >= asked, at, self._sifted(jobs), over=over and queue == last
+            )
 
-    def _claim(self, conn: Connection, queue: str, asked: int) -> None:
+    def _claim(self, conn: Connection, queue: str, asked: int, *, last: bool) -> bool:
+        """One claim; True where the poller was told that the round is over with it."""
         at = self._claims.next()
         try:
             jobs = self._storage.claim(conn, queue, asked, node=self._node_id(), at=at, skip=self._known.skip)
@@ -231,13 +246,15 @@ class Claimer:
                 raise
             if (held := self._throttle.passes(queue)) is not None:
                 log.error("claiming from %s failed (%d more times): %s", queue, held, brief(exc))
-            return
+            return False
         self._outage.succeeded()
-        self._desk.claimed(queue, asked, len(jobs) >= asked, at, self._sifted(jobs))
+        self._desk.claimed(queue, asked, len(jobs) >= asked, at, self._sifted(jobs), over=last)
+        return last
 
-    def _look(self, conn: Connection, queues: list[str]) -> None:
+    def _look(self, conn: Connection, queues: list[str]) -> bool:
         due = self._storage.due_queues(conn, queues, now=self._clock.now(), skip=self._known.skip)
         self._desk.looked(due)
+        return True
 
     def _sifted(self, jobs: list[ClaimedJob]) -> list[ClaimedJob]:
         """The jobs whose workers are known; the others go back at once."""

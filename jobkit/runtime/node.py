@@ -180,7 +180,10 @@ class NodeRuntime:
     # -- what the database threads tell
 
     def _recorded(self, batch: Sequence[Settled], landed: Sequence[Change]) -> None:
-        self._reporter.recorded(batch, landed)
+        try:
+            self._reporter.recorded(batch, landed)
+        except Exception:  # noqa: BLE001 - a log handler may raise anything; recording goes on
+            log.exception("results could not be reported")
         there = {change.lease for change in landed if change.to is JobState.AVAILABLE}
         if there:  # somebody else may run at once what was given back here
             queues = {settled.claimed.queue for settled in batch if settled.lease in there}
@@ -225,7 +228,7 @@ class NodeRuntime:
 
     def leases(self) -> frozenset[Lease]:
         """See hookspecs.Node. Runs come first: a run joins the recorder's before it leaves the executor's."""
-        running = list(self.executor.runs)
+        running = self.executor.leases()
         return frozenset([*running, *self.recorder.leases()])
 
     def in_flight(self) -> frozenset[datetime]:

@@ -119,9 +119,11 @@ class Poller:
 
     # -- the claimer's answers, from its thread
 
-    def claimed(self, queue: str, asked: int, full: bool, at: datetime, jobs: list[ClaimedJob]) -> None:
+    def claimed(
+        self, queue: str, asked: int, full: bool, at: datetime, jobs: list[ClaimedJob], *, over: bool
+    ) -> None:
         """See Desk."""
-        self._post(self._claimed, self._producers[queue], asked, full, at, jobs)
+        self._post(self._claimed, self._producers[queue], asked, full, at, jobs, over)
 
     def claim_failed(self, queue: str, asked: int, at: datetime) -> None:
         """See Desk."""
@@ -129,10 +131,7 @@ class Poller:
 
     def looked(self, due: Sequence[str]) -> None:
         """See Desk."""
-        if due:
-            self._post(self._found, due)
-        else:
-            self._post(self.quiet)
+        self._post(self._found, due)
 
     def round_over(self) -> None:
         """See Desk."""
@@ -167,12 +166,20 @@ class Poller:
         self._look_now()
 
     def _claimed(
-        self, producer: Producer, asked: int, full: bool, at: datetime, jobs: list[ClaimedJob]
+        self,
+        producer: Producer,
+        asked: int,
+        full: bool,
+        at: datetime,
+        jobs: list[ClaimedJob],
+        over: bool,
     ) -> None:
         producer.answered(asked, len(jobs), full)
         if self.left is not None:
             self.left -= len(jobs)
         self._accept(producer, jobs, at)
+        if over:
+            self._round_over()
 
     def _claim_failed(self, producer: Producer, asked: int, at: datetime) -> None:
         pause = pause_after(producer.failures + 1, self._clock.random())
@@ -182,7 +189,9 @@ class Poller:
     def _found(self, due: Sequence[str]) -> None:
         for name in due:
             self._producers[name].wake()
-        self._act()
+        if not due:
+            self.quiet()
+        self._round_over()
 
     def _round_over(self) -> None:
         self._in_round = False

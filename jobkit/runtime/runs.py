@@ -53,6 +53,7 @@ class Run:
         "handle",
         "job",
         "lease",
+        "number",
         "producer",
         "started",
         "timeout",
@@ -78,6 +79,7 @@ class Run:
         self.flag = flag
         self.producer = producer
         self.timeout = timeout
+        self.number = 0
         self.started: float | None = None
         self.deadline: float | None = None
         self.why: Why | None = None

@@ -63,10 +63,11 @@ class Desk:
         last = self.book.rounds[-1]
         for (queue, asked), count in zip(last.wishes, got, strict=True):
             jobs = [claimed(n, queue=queue) for n in range(count)]
-            self.poller.claimed(queue, asked, count == asked, START, jobs)
+            self.poller.claimed(queue, asked, count == asked, START, jobs, over=False)
         if last.look:
             self.poller.looked(due)
-        self.poller.round_over()
+        else:
+            self.poller.round_over()
         await self.turn()
 
     def start(self) -> None:
@@ -180,7 +181,7 @@ def test_QU7_a_failing_queue_holds_up_no_other_and_is_tried_again() -> None:
         desk = Desk(a=1, b=1)
         desk.start()
         desk.poller.claim_failed("a", 1, START)
-        desk.poller.claimed("b", 1, True, START, [claimed(1)])
+        desk.poller.claimed("b", 1, True, START, [claimed(1)], over=False)
         desk.poller.round_over()
         await desk.turn()
         desk.producers["b"].released()
