@@ -69,6 +69,8 @@ class NodeProcess:
 
     def __init__(self, command: Sequence[str], log: Path, *, cwd: Path, env: dict[str, str]) -> None:
         self.log = log
+        self.expected = True
+        """Whether it should be running."""
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 command, cwd=cwd, env=env, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
@@ -114,11 +116,13 @@ class NodeProcess:
 
     def stop(self, timeout: float = 40.0) -> int:
         """The first signal, and the exit code."""
+        self.expected = False
         self.signal(signal.SIGTERM)
         return self.wait(timeout)
 
     def kill(self) -> None:
         """End it without a word."""
+        self.expected = False
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
