@@ -1,0 +1,78 @@
+"""Numbers that are shared between viewers for a moment.
+
+Invariant: a sample that took long is taken seldom (at most a twentieth of the time goes into it), by one thread at a
+time, and always knows its age.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
+
+__all__ = ["Sample", "Samples"]
+
+T = TypeVar("T")
+_MOST: Final = 500
+_SPARE: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Generic[T]):
+    """A value, when it was taken on the monotonic clock, and how long that took in seconds."""
+
+    value: T
+    taken: float
+    took: float
+
+
+class Samples:
+    """Values by key."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._now = monotonic
+        self._samples: dict[Hashable, Sample[object]] = {}
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T], *, least: float = 1.0) -> Sample[T]:
+        """The value of this key, taken anew where it is older than `least` seconds and 20 times what taking it cost."""
+        found = self._samples.get(key)
+        if found is not None and self._fresh(found, least):
+            return cast("Sample[T]", found)
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        if not lock.acquire(blocking=found is None):
+            return cast("Sample[T]", found)
+        try:
+            again = self._samples.get(key)
+            if again is not None and self._fresh(again, least):
+                return cast("Sample[T]", again)
+            return self._take(key, make)
+        finally:
+            lock.release()
+
+    def age(self, sample: Sample[T]) -> float:
+        """Seconds since it was taken."""
+        return max(self._now() - sample.taken, 0.0)
+
+    def clear(self) -> None:
+        """Forget everything, so that what was just changed is seen."""
+        with self._lock:
+            self._samples.clear()
+            self._locks.clear()
+
+    def _fresh(self, sample: Sample[object], least: float) -> bool:
+        return self._now() - sample.taken < max(least, _SPARE * sample.took)
+
+    def _take(self, key: Hashable, make: Callable[[], T]) -> Sample[T]:
+        begun = self._now()
+        value = make()
+        sample = Sample(value, self._now(), self._now() - begun)
+        with self._lock:
+            if len(self._samples) >= _MOST:
+                self._samples.clear()
+                self._locks.clear()
+            self._samples[key] = cast("Sample[object]", sample)
+        return sample

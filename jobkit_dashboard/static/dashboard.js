@@ -1,0 +1,17 @@
+// The entry: everything is attached to the document, so that replaced nodes lose nothing.
+import { startTimes } from "./times.js";
+import { startLive } from "./live.js";
+import { startSelect } from "./select.js";
+import { startSuggest } from "./suggest.js";
+import { startKeys } from "./keys.js";
+import { startClip } from "./clip.js";
+import { startMenus } from "./menus.js";
+
+document.documentElement.classList.add("scripted");
+startTimes();
+startSelect();
+startMenus();
+startClip();
+startSuggest();
+startKeys();
+startLive();

@@ -1,0 +1,39 @@
+// Times in words: "3 min ago" with the whole time in the title. The server's text stays where it is wanted.
+const absolute = document.body.dataset.times === "absolute";
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+function span(seconds) {
+  for (const [size, unit] of UNITS) {
+    if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
+  }
+  return "0 s";
+}
+
+function relative(then) {
+  const seconds = (Date.now() - then) / 1000;
+  if (Math.abs(seconds) < 1) return "now";
+  return seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+}
+
+export function drawTimes(root = document) {
+  if (!absolute) {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const text = relative(Date.parse(time.dateTime));
+      if (time.textContent !== text) time.textContent = text;
+    }
+  }
+  for (const running of root.querySelectorAll("[data-since]")) {
+    const text = span(Math.max(0, (Date.now() - Date.parse(running.dataset.since)) / 1000));
+    if (running.textContent !== text) running.textContent = text;
+  }
+}
+
+function selecting() {
+  const selection = document.getSelection();
+  return selection !== null && !selection.isCollapsed;
+}
+
+export function startTimes() {
+  drawTimes();
+  setInterval(() => { if (!document.hidden && !selecting()) drawTimes(); }, 1000);
+}

@@ -1,0 +1,129 @@
+"""The overview: is it healthy, and if not, what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from jobkit.admin.errors import AdminError, NotPermitted
+from jobkit.admin.views import StateCounts
+from jobkit.jobs import JobState
+from jobkit_dashboard.context import Context
+from jobkit_dashboard.health import Checked, health
+from jobkit_dashboard.replies import Page
+
+__all__ = ["overview_page"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One number with where it leads."""
+
+    title: str
+    text: str
+    path: str
+    params: dict[str, str]
+    note: str = ""
+    tone: str = ""
+
+
+def overview_page(ctx: Context) -> Page:
+    """`R/`."""
+    samples, audience = ctx.dash.samples, ctx.audience
+    checked = samples.get(("health", audience), lambda: health(ctx), least=5.0)
+    queues = _if(ctx, "view.queues", lambda: samples.get(("queues", audience), ctx.reads.queues).value) or ()
+    nodes = _if(ctx, "view.nodes", lambda: samples.get(("nodes", audience), ctx.reads.nodes).value) or ()
+    cron = (
+        _if(ctx, "view.cron", lambda: samples.get(("cron", audience), ctx.reads.cron, least=2.0).value) or ()
+    )
+    counts = _if(
+        ctx, "view.jobs", lambda: samples.get(("states", audience, ""), lambda: ctx.reads.states(""))
+    )
+    failed = _if(ctx, "view.jobs", lambda: ctx.reads.jobs("is:failing", limit=25).jobs[:5]) or ()
+    audit = _if(ctx, "view.audit", lambda: ctx.reads.audit(limit=5).entries) or ()
+    upcoming = sorted((e for e in cron if e.next_run is not None), key=lambda e: e.next_run or ctx.now)[:5]
+    capacity = sum(node.capacity for node in nodes if not node.stale)
+    tiles = _tiles(counts.value, capacity) if counts is not None else []
+    return Page(
+        "overview.html",
+        "Overview",
+        {
+            "checked": checked.value,
+            "verdict": _verdict(checked.value),
+            "tiles": tiles,
+            "counts_age": samples.age(counts) if counts is not None else None,
+            "queues": queues[:8],
+            "more_queues": max(len(queues) - 8, 0),
+            "upcoming": upcoming,
+            "failed": failed,
+            "entries": audit,
+            "steps": _steps(ctx, bool(nodes), counts.value if counts is not None else None),
+        },
+        regions={"overview": "overview/body.html"},
+        token=(
+            [(f.level, f.text) for f in checked.value.findings],
+            [(t.title, t.text) for t in tiles],
+            [(q.name, q.status, q.executing, q.available.text, q.oldest_available_at) for q in queues[:8]],
+            [(e.key, e.next_run) for e in upcoming],
+            [(j.id, j.attempt, j.state) for j in failed],
+            [e.id for e in audit],
+        ),
+        nav="overview",
+    )
+
+
+def _if(ctx: Context, permission: str, read: Callable[[], T]) -> T | None:
+    """What this actor may see of it; a part that cannot be read does not keep the others from being shown."""
+    if not ctx.may(permission):
+        return None
+    try:
+        return read()
+    except NotPermitted:
+        return None
+    except AdminError:
+        if permission == "view.jobs":
+            raise
+        return None
+
+
+def _verdict(checked: Checked) -> tuple[str, str]:
+    levels = {finding.level for finding in checked.findings}
+    if "broken" in levels:
+        return "broken", "Broken"
+    return ("attention", "Needs attention") if "attention" in levels else ("ok", "All is well")
+
+
+def _tiles(states: StateCounts, capacity: int) -> list[Tile]:
+    def tile(state: JobState, note: str = "", tone: str = "") -> Tile:
+        count = states.counts[state]
+        return Tile(
+            state.value.capitalize(),
+            count.text,
+            "/jobs",
+            {"state": state.value},
+            note,
+            tone if count.value else "",
+        )
+
+    return [
+        tile(JobState.EXECUTING, f"of {capacity:,} slots" if capacity else "no node is running"),
+        tile(JobState.AVAILABLE, "waiting now"),
+        tile(JobState.SCHEDULED, "for later"),
+        tile(JobState.RETRYABLE, "failed, will be tried again", "amber"),
+        tile(JobState.DISCARDED, "failed for good", "red"),
+        tile(JobState.COMPLETED, "kept until pruned"),
+    ]
+
+
+def _steps(ctx: Context, any_node: bool, states: StateCounts | None) -> list[tuple[str, str, bool]]:
+    """What is left to do on a first run; empty once all is done."""
+    any_job = states is not None and states.total.value > 0
+    steps = [
+        ("Make the tables", "jobkit migrate", True),
+        ("Run a node", "jobkit run", any_node),
+        ("Enqueue a job", "jobkit enqueue WORKER '{}'", any_job),
+    ]
+    return [] if all(done for _, _, done in steps) else steps

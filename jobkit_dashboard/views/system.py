@@ -1,0 +1,120 @@
+"""Pages about the installation: plugins, audit, settings; and pages that plugins bring."""
+
+from __future__ import annotations
+
+from jobkit.admin.errors import NotFound, NotPermitted
+from jobkit_dashboard.context import Context
+from jobkit_dashboard.extend import GoTo, PluginPage
+from jobkit_dashboard.prefs import CHOICES, zones
+from jobkit_dashboard.replies import Cookie, Page, Redirect, Reply
+from jobkit_dashboard.times import parse_local
+from jobkit_dashboard.version import version
+
+__all__ = ["audit_page", "plugin_page", "plugins_page", "revoke", "save_settings", "settings_page"]
+
+_YEAR = 365 * 24 * 3600
+
+
+def plugins_page(ctx: Context) -> Page:
+    """`R/plugins`: what is loaded, and what is not, with the reason."""
+    views = ctx.reads.plugins()
+    states = {state.name: state for state in ctx.app.registry.plugins}
+    rows = [(view, states.get(view.name)) for view in views]
+    return Page(
+        "plugins.html",
+        "Plugins",
+        {"rows": rows, "problems": ctx.app.registry.problems},
+        nav="plugins",
+    )
+
+
+def audit_page(ctx: Context) -> Page:
+    """`R/audit`."""
+    query, zone = ctx.query, ctx.prefs.tz
+    before = query.get("before", "")
+    found = ctx.reads.audit(
+        actor=query.text("actor", 200) or None,
+        action=query.text("action", 100) or None,
+        result=query.text("result")
+        if query.text("result") in ("ok", "denied", "conflict", "failed")
+        else None,
+        since=parse_local(query.text("since"), zone),
+        until=parse_local(query.text("until"), zone),
+        before_id=int(before) if before.isdecimal() and len(before) < 20 else None,
+    )
+    filters = {name: query.text(name, 200) for name in ("actor", "action", "result", "since", "until")}
+    return Page("audit.html", "Audit", {"found": found, "filters": filters}, nav="audit")
+
+
+def settings_page(ctx: Context) -> Page:
+    """`R/settings`: personal settings, sessions, and what runs here."""
+    from sqlalchemy import __version__ as sqlalchemy_version
+
+    from jobkit.config import mask_url
+
+    sessions = ctx.dash.store.living("session") if ctx.dash.has_login and ctx.may("sessions.revoke") else ()
+    about = [
+        ("jobkit", version()),
+        ("SQLAlchemy", sqlalchemy_version),
+        ("Database", ctx.app.dialect),
+        ("Finished jobs are kept", str(ctx.app.config.prune_after or "for ever")),
+        ("Redaction", "OFF" if ctx.app.config.redaction.off else "on"),
+    ]
+    if ctx.may("view.plugins"):
+        about.insert(3, ("Database URL", mask_url(ctx.app.config.database_url)))
+    data = {"choices": CHOICES, "zones": sorted(zones()), "sessions": sessions, "about": about}
+    return Page("settings.html", "Settings", data, nav="settings")
+
+
+def save_settings(ctx: Context) -> Reply:
+    """`POST R/settings`: into the cookie; values that are on no list are left out."""
+    given = dict(ctx.form)
+    if "col" in ctx.form:
+        given["columns"] = ",".join(ctx.form.all("col"))
+    prefs = ctx.prefs.changed(given)
+    back = ctx.back(ctx.form.get("back"), "/settings")
+    return Redirect(back, (Cookie("prefs", prefs.cookie() or None, _YEAR),))
+
+
+def revoke(ctx: Context) -> Reply:
+    """`POST R/settings/revoke`: end another session."""
+    from jobkit_dashboard.audit import note
+
+    if not ctx.dash.has_login:
+        raise NotFound("this dashboard has no sessions of its own")
+    handle = ctx.form.text("session", 40)
+    if not ctx.dash.store.revoke("session", handle):
+        raise NotFound("there is no such session any more")
+    note(
+        ctx.app,
+        ctx.actor,
+        "sessions.revoke",
+        "ok",
+        kind="session",
+        ids=(handle,),
+        request_id=ctx.request.request_id,
+    )
+    return Redirect(ctx.url("/settings"))
+
+
+def plugin_page(ctx: Context) -> Reply:
+    """`R/x/{plugin}/{rest}`: a page of a plugin, with its own permission."""
+    plugin, path = ctx.values["plugin"], ctx.values.get("rest", "").strip("/")
+    route = ctx.dash.plugin_routes.get((plugin, path))
+    method = "POST" if ctx.request.method == "POST" else "GET"
+    if route is None or method not in route.methods:
+        raise NotFound("there is no such page")
+    if not ctx.may(route.permission):
+        raise NotPermitted(route.permission)
+    extensions = ctx.dash.extensions
+    given = extensions.context(plugin, ctx)
+    answer = extensions.call(plugin, f"page {path or '/'}", lambda: route.handler(given), 2.0)
+    if isinstance(answer, GoTo):
+        return Redirect(ctx.url(f"/x/{plugin}/{answer.path}"))
+    if not isinstance(answer, PluginPage):
+        if answer is not None:
+            extensions.failed(plugin, "page", TypeError(f"it gave {answer!r:.100}, expected a PluginPage"))
+        data = {"plugin": plugin, "error": "the page failed; the plugins page tells more", "content": None}
+        return Page("plugin_page.html", plugin, data, status=502, nav=plugin)
+    shown: dict[str, object] = {"plugin": plugin, "error": "", "content": answer}
+    return Page("plugin_page.html", answer.title, shown, nav=plugin)
