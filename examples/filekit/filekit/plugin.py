@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from filekit.workers import ScanFolder
 from jobkit import PluginInfo, Recurring, hookimpl
 from jobkit.config import Config
-
-from filekit.workers import ScanFolder
 
 
 @dataclass(frozen=True, slots=True)

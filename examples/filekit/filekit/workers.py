@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from filekit import files
 from jobkit import Discard, Done, JobInfo, NewJob, Outcome, Snooze, Unique, Worker, enqueue_all, worker
 from jobkit.core import current_core
-
-from filekit import files
 
 SAMPLE = 5
 
@@ -40,7 +39,7 @@ class ScanFolder(Worker, name="filekit_scan_folder", unique=Unique.args("folder"
         return [*checks, catalogue, *facts, *thumbnails]
 
 
-@worker(name="filekit_file_facts", queue="files", max_attempts=3)
+@worker(name="filekit_file_facts", queue="files", priority=2, max_attempts=3)
 def file_facts(path: str, output: str) -> Outcome | None:
     """Size, SHA-256, lines and words of one file."""
     try:
@@ -51,7 +50,7 @@ def file_facts(path: str, output: str) -> Outcome | None:
     return None
 
 
-class Thumbnail(Worker, name="filekit_thumbnail", queue="files", max_attempts=3):
+class Thumbnail(Worker, name="filekit_thumbnail", queue="files", priority=2, max_attempts=3):
     """A thumbnail of one image."""
 
     path: str
@@ -69,7 +68,7 @@ class Thumbnail(Worker, name="filekit_thumbnail", queue="files", max_attempts=3)
         return None
 
 
-class VerifyFacts(Worker, name="filekit_verify_facts", queue="files", priority=1, max_attempts=8):
+class VerifyFacts(Worker, name="filekit_verify_facts", queue="files", max_attempts=8):
     """Read a file again and compare it with its facts."""
 
     path: str
