@@ -157,9 +157,8 @@ class Bulk:
             return
         self._sketch(found)
         words = found.words if not self.most else f"{found.words} (at most {self.most:,})"
-        confirm(
-            self.session, words, yes=False, type_count=found.will_change.value if found.type_count else None
-        )
+        typed = found.will_change.value if found.type_count and found.total.value > 1 else None
+        confirm(self.session, words, yes=False, type_count=typed)
 
     def _show(self, found: Preview) -> None:
         def draw(out: Output) -> None:

@@ -115,6 +115,12 @@ def common_options() -> list[click.Option]:
             "-v", "--verbose", store=_attribute("verbose"), count=True, help="More in the log; twice for all."
         ),
         _option("-q", "--quiet", store=_output("quiet"), is_flag=True, help="No remarks."),
+        _option(
+            "--no-app",
+            store=_attribute("no_app"),
+            is_flag=True,
+            help="Leave app and imports alone; their plugins are not asked.",
+        ),
         _option("--debug", store=_attribute("debug"), is_flag=True, help="Tracebacks of unexpected errors."),
     ]
 

@@ -38,6 +38,7 @@ class Given:
     db_timeout: timedelta | None = None
     verbose: int = 0
     debug: bool = False
+    no_app: bool = False
     output: OutputOptions = field(default_factory=OutputOptions)
 
 
@@ -70,7 +71,9 @@ class Session:
 
     @cached_property
     def app(self) -> Core:
-        """The core of the user's app, with its workers and plugins, imported."""
+        """The core of the user's app, with its workers and plugins, imported; not with `--no-app`."""
+        if self.given.no_app:
+            return self.core
         from jobkit.cli.apps import load_app, load_modules
         from jobkit.core import Core
 
@@ -92,7 +95,8 @@ class Session:
         from jobkit.core import Core
 
         config = self.config
-        if config.app is not None and config.origin("database_url").kind == "default":
+        only_the_app_knows = config.app is not None and config.origin("database_url").kind == "default"
+        if only_the_app_knows and not self.given.no_app:
             return self.app
         return Core(config.override(imports=(), app=None))
 
@@ -112,14 +116,7 @@ class Session:
 
     @cached_property
     def actions(self) -> Actions:
-        """What there is to do that needs no app."""
-        from jobkit.admin.actions import Actions
-
-        return Actions(self.core, self.actor)
-
-    @cached_property
-    def app_actions(self) -> Actions:
-        """What there is to do that needs the app's workers and schedules."""
+        """What there is to do; with the app, whose plugins have a say in every change."""
         from jobkit.admin.actions import Actions
 
         return Actions(self.app, self.actor)

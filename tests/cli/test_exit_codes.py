@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jobkit.cli.exitcodes import MEANINGS, ExitCode
-from tests.cli.support import Cli, Seeded
+from tests.cli.support import Cli, Seeded, audited
 
 Case = Callable[[Seeded], list[str]]
 
@@ -120,22 +120,18 @@ def test_a_duplicate_fails_only_where_that_was_asked_for(cli: Cli, seeded: Seede
     assert cli("enqueue", "once", "key=a", "--fail-on-duplicate").exit_code == ExitCode.CONFLICT
 
 
-def test_what_a_policy_forbids_ends_with_4(lite: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    (lite.folder / "strict_policy.py").write_text(
+def test_what_a_policy_of_the_app_forbids_ends_with_4_and_is_audited(
+    cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cli.folder / "strict_policy.py").write_text(
         "from jobkit import hookimpl\n\n@hookimpl\ndef jobkit_authorize(actor, action, resource):\n"
         "    return False if action == 'queues.pause' else None\n"
     )
-    monkeypatch.syspath_prepend(str(lite.folder))
-    lite.ok("migrate")
-    app = lite.app()
-    app.registry.load()
-    from datetime import UTC, datetime
-
-    with app.engine.begin() as conn:
-        app.core.storage.ensure_queues(conn, app.config.queues, now=datetime.now(UTC))
-    app.close()
-    allowed = lite("queues", "pause", "default", env={"JOBKIT_IMPORTS": ""})
-    assert allowed.exit_code == ExitCode.OK
+    monkeypatch.syspath_prepend(str(cli.folder))
+    result = cli("queues", "pause", "mail", env={"JOBKIT_IMPORTS": "strict_policy"})
+    assert result.exit_code == ExitCode.NOT_PERMITTED
+    assert not cli.json("queues", "show", "mail")["paused"]
+    assert audited(cli)[0]["result"] == "denied"
 
 
 def test_errors_are_json_on_stderr_where_the_output_is_json(cli: Cli, seeded: Seeded) -> None:

@@ -269,7 +269,7 @@ def run(ctx: click.Context, key: str, reason: str, dry_run: bool) -> None:
         view = session.reads.cron_entry(key)
         _print_change(session, key, f"would enqueue a job of {view.worker}")
         return
-    _print(session, session.app_actions.run_cron(key, reason=reason))
+    _print(session, session.actions.run_cron(key, reason=reason))
 
 
 @cron.command(

@@ -160,7 +160,7 @@ def enqueue(
     )
     requests = list(_requests(base, (*args, *pairs), args_file, types))
     if dry_run:
-        previews = [session.app_actions.preview_insert(request) for request in requests]
+        previews = [session.actions.preview_insert(request) for request in requests]
         session.out.items(PREVIEW, previews)
         return
     rows = _insert(session, requests, reason, many=args_file is not None)
@@ -242,7 +242,7 @@ def _insert(session: Session, requests: list[InsertRequest], reason: str, *, man
     with progress(session, "inserting", len(requests)) as meter:
         for request in requests:
             try:
-                result = session.app_actions.insert(request, reason=reason)
+                result = session.actions.insert(request, reason=reason)
             except Exception:
                 if many and rows:
                     session.out.note(f"{len(rows)} of {len(requests)} jobs were inserted")

@@ -22,6 +22,7 @@ from jobkit.cli.jobtext import parse_ids, query_of
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape, plain
 from jobkit.cli.times import DurationParam, parse_time
+from jobkit.redact import REDACTED
 
 if TYPE_CHECKING:
     from jobkit.admin.results import JobAction, JobEdit
@@ -235,7 +236,10 @@ def edit(
         add_tags=add,
         remove_tags=remove,
     )
-    changes = session.actions.preview_edit(number, wanted)
+    changes = {
+        name: (_timed(name, old), _timed(name, new))
+        for name, (old, new) in session.actions.preview_edit(number, wanted).items()
+    }
     rows = [{"field": name, "before": plain(a), "after": plain(b)} for name, (a, b) in changes.items()]
     if dry_run or not rows:
         session.out.items(EDIT, rows, empty="nothing would change")
@@ -249,6 +253,13 @@ def edit(
     Bulk(session, "edit", results=RESULTS, operation=OPERATION, preview=PREVIEW, reason=reason).report(result)
 
 
+def _timed(name: str, value: object) -> object:
+    """The value of a field as the field has it: what was shown of a time is its text."""
+    if name == "scheduled_at" and isinstance(value, str):
+        return datetime.fromisoformat(value)
+    return value
+
+
 def _shown(changes: dict[str, tuple[object, object]]) -> JobEdit:
     """What was printed as the values before: a job that has other ones by then is left alone."""
     from jobkit.admin.results import JobEdit
@@ -256,6 +267,8 @@ def _shown(changes: dict[str, tuple[object, object]]) -> JobEdit:
     before: dict[str, Any] = {name: old for name, (old, _) in changes.items()}
     if "tags" in before:
         before["tags"] = tuple(before["tags"])
+        if REDACTED in before["tags"]:
+            del before["tags"]  # what is hidden cannot be compared
     known = {"queue", "priority", "max_attempts", "scheduled_at", "tags"}
     return JobEdit(**{name: value for name, value in before.items() if name in known})
 
