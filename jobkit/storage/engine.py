@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
 
 from jobkit.errors import ConfigError
+from jobkit.storage.brake import brake_for
 from jobkit.storage.faults import Fault, classify, is_busy, retrying
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DatabaseSettings",
     "Fault",
+    "as_sqlalchemy",
     "atomic",
     "autocommits",
     "classify",
@@ -55,8 +57,8 @@ log = logging.getLogger("jobkit.storage")
 
 BUSY_DEADLINE: Final = 10.0
 """Seconds that a statement waits for SQLite's lock."""
-_POOLER: Final = "jobkit_pooler"
-_BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+_UTC: Final = "SET TIME ZONE 'UTC';"
+_BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
 """A queue's table is empty when the first plans are made and may hold a million rows a minute later."""
 _READ_TIMEOUT_MS: Final = 15_000
 _BEGIN: Final = "jobkit_begin"
@@ -91,7 +93,7 @@ def make_engine(config: DatabaseSettings) -> Engine:
     Raises ConfigError for a URL that is no URL, another database, or SQLite in memory.
     """
     engine = _build(config, pooled=True)
-    _node_engines[engine] = _build(config, pooled=False)
+    _node_engines[engine] = {mode: _build(config, pooled=False, autocommit=mode) for mode in (True, False)}
     return engine
 
 
@@ -112,16 +114,16 @@ def read_engine(config: DatabaseSettings) -> Engine:
     return engine
 
 
-_node_engines: weakref.WeakKeyDictionary[Engine, Engine] = weakref.WeakKeyDictionary()
+_node_engines: weakref.WeakKeyDictionary[Engine, dict[bool, Engine]] = weakref.WeakKeyDictionary()
 
 
-def _build(config: DatabaseSettings, *, pooled: bool) -> Engine:
+def _build(config: DatabaseSettings, *, pooled: bool, autocommit: bool = False) -> Engine:
     url = _url(config)
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=_SQLITE_ARGS)
         _configure(engine, config.sqlite_synchronous.upper())
     else:
-        engine = _postgres(url, config, pooled=pooled)
+        engine = _postgres(url, config, pooled=pooled, autocommit=autocommit)
     _forget_in_children(engine)
     return engine
 
@@ -130,7 +132,9 @@ def _url(config: DatabaseSettings) -> URL:
     try:
         url = make_url(config.database_url)
     except Exception as error:
-        raise ConfigError(f"database_url is not a database URL: {config.database_url!r}") from error
+        raise ConfigError(  # without its text, which may hold a password
+            "database_url is not a database URL; it looks like sqlite:///jobkit.db or postgresql://user@host/name"
+        ) from error
     backend = url.get_backend_name()
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
@@ -286,17 +290,24 @@ _POSTGRES_ARGS: Final[dict[str, str | int]] = {
 }
 
 
-def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool) -> Engine:
+def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool, autocommit: bool = False) -> Engine:
     defaults = {name: value for name, value in _POSTGRES_ARGS.items() if name not in url.query}
-    engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=defaults)
+    level: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+    pool = QueuePool if pooled else NullPool
+    engine = create_engine(url, poolclass=pool, connect_args=defaults, **level)
     prepare = config.postgres_prepare
+    brake = None if pooled else brake_for(engine)
 
-    def opened(raw: Any, record: ConnectionPoolEntry) -> None:
-        pooler = record.info[_POOLER] = _behind_pooler(raw)
+    def opened(raw: Any, _: ConnectionPoolEntry) -> None:
+        if brake is not None:
+            brake.watch(raw)
+        pooler = _behind_pooler(raw)
+        if brake is not None and not pooler:
+            brake.watch(raw, backend=raw.info.backend_pid)
         if prepare == "off" or (prepare == "auto" and pooler):
             raw.prepare_threshold = None
-        if not pooler:
-            _speak_utc(raw)
+        if not pooler:  # which would hand our settings on to others
+            _set_up_session(raw, _UTC + (_BY_INDEX if autocommit else ""))
 
     event.listen(engine, "connect", opened)
     if pooled:
@@ -311,9 +322,8 @@ def _behind_pooler(raw: Any) -> bool:
     return bool(row[0] != raw.info.backend_pid)
 
 
-def _speak_utc(raw: Any) -> None:
-    """Times then arrive in UTC; a pooler would hand the setting on to others."""
-    raw.execute("SET TIME ZONE 'UTC'")
+def _set_up_session(raw: Any, settings: str) -> None:
+    raw.execute(settings)
     raw.commit()
 
 
@@ -358,15 +368,15 @@ def node_connection(engine: Engine, *, autocommit: bool) -> Connection:
     `autocommit`: each statement commits by itself, in one round trip; `atomic` still makes real
     transactions. After Fault.LOST close it and make another.
     """
-    conn = _node_engines.get(engine, engine).connect()
+    engines = _node_engines.get(engine)
+    conn = (engine if engines is None else engines[autocommit]).connect()
     if not autocommit:
         return conn
     if conn.dialect.name == "sqlite":
         return conn.execution_options(**{_BEGIN: None, _AUTOCOMMIT: True})
-    conn.execution_options(isolation_level="AUTOCOMMIT", **{_AUTOCOMMIT: True})
-    if not conn.info.get(_POOLER, True):
-        conn.exec_driver_sql(_BY_INDEX)
-    return conn
+    if engines is None:
+        conn.execution_options(isolation_level="AUTOCOMMIT")
+    return conn.execution_options(**{_AUTOCOMMIT: True})
 
 
 def autocommits(conn: Connection) -> bool:
@@ -399,12 +409,13 @@ def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[
         rows: list[Any] = cursor.fetchall()
         return rows
     except conn.dialect.loaded_dbapi.Error as error:
-        raise _as_sqlalchemy(conn, error, statement, parameters) from error
+        raise as_sqlalchemy(conn, error, statement, parameters) from error
     finally:
         cursor.close()
 
 
-def _as_sqlalchemy(conn: Connection, error: Exception, statement: str, parameters: Any) -> BaseException:
+def as_sqlalchemy(conn: Connection, error: Exception, statement: str, parameters: Any) -> BaseException:
+    """A driver's error as SQLAlchemy would have raised it."""
     dialect = conn.dialect
     lost = dialect.is_disconnect(error, conn.connection, None)  # type: ignore[arg-type]
     if lost:
@@ -458,11 +469,11 @@ def _own_transaction(conn: Connection) -> Iterator[None]:
     conn.exec_driver_sql("BEGIN IMMEDIATE" if conn.dialect.name == "sqlite" else "BEGIN")
     try:
         yield
+        conn.exec_driver_sql("COMMIT")
     except BaseException:
         with suppress(Exception):  # the first error tells; a lost connection rolls back by itself
             conn.exec_driver_sql("ROLLBACK")
         raise
-    conn.exec_driver_sql("COMMIT")
 
 
 @contextmanager

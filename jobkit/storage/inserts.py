@@ -20,7 +20,7 @@ from jobkit.errors import EnqueueConflict, EnqueueLocked, NotMigrated
 from jobkit.jobs import Inserted, JobRow
 from jobkit.storage.arm import StorageArm, batches
 from jobkit.storage.base import InsertedJob
-from jobkit.storage.engine import savepoint, sqlite_configured
+from jobkit.storage.engine import atomic, autocommits, in_transaction, savepoint, sqlite_configured
 from jobkit.storage.faults import Fault, classify
 
 if TYPE_CHECKING:
@@ -76,6 +76,16 @@ class Inserts(StorageArm):
         """See `Storage.insert`."""
         if not rows:
             return []
+        if autocommits(conn) and not in_transaction(conn) and self._needs_transaction(rows):
+            with atomic(conn):
+                return self._insert(conn, rows)
+        return self._insert(conn, rows)
+
+    def _needs_transaction(self, rows: Sequence[JobRow]) -> bool:
+        """Whether more than one statement writes."""
+        return self.observers.inserted is not None
+
+    def _insert(self, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
         with translated(conn):
             if len(rows) == 1 and rows[0].unique_key is None:
                 results = [Inserted(self._insert_plain(conn, rows[0]))]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jobkit.jobs import JobRow, JobState, Lease, Transition
 from jobkit.storage.base import NO_OBSERVERS, Beat, ClaimedJob, Observers, QueueSettings, Staged
 from jobkit.storage.changes import FINAL_TIMES, Group
-from jobkit.storage.engine import reading
+from jobkit.storage.engine import as_sqlalchemy, reading
 from jobkit.storage.fleet import as_json
 from jobkit.storage.native import CLAIMED, COLUMNS, NativeStorage, sorted_claims
 from jobkit.storage.statement import Row, Sql, quoted
@@ -236,9 +236,13 @@ class PostgresStorage(NativeStorage):
         )
         ids = [int(row[0]) for row in result]
         raw: Any = conn.connection.driver_connection
-        with raw.cursor() as cursor, cursor.copy(f"COPY {table} (id, {_COLUMNS}) FROM STDIN") as copy:
-            for some in range(0, len(rows), 500):
-                copy.write("".join(map(_copy_line, ids[some : some + 500], rows[some : some + 500])))
+        statement = f"COPY {table} (id, {_COLUMNS}) FROM STDIN"
+        try:
+            with raw.cursor() as cursor, cursor.copy(statement) as copy:
+                for some in range(0, len(rows), 500):
+                    copy.write("".join(map(_copy_line, ids[some : some + 500], rows[some : some + 500])))
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise as_sqlalchemy(conn, error, statement, None) from error
         return ids
 
     # --- the words of the dialect
