@@ -220,8 +220,16 @@ class Executor:
         """Let go of threads and children."""
         if self._sweep is not None:
             self._sweep.cancel()
-        for runner in {id(r): r for r in (*self._kinds.values(), *self._runners.values())}.values():
+        for runner in self._all_runners():
             runner.close()
+
+    def join(self, timeout: float) -> None:
+        """After `close`: wait for children that close their lifespans. Not on the event loop."""
+        for runner in self._all_runners():
+            runner.join(timeout)
+
+    def _all_runners(self) -> Iterable[JobRunner]:
+        return {id(r): r for r in (*self._kinds.values(), *self._runners.values())}.values()
 
     def overrunning(self) -> list[Run]:
         """The runs that were told to end and have not, for some seconds now."""

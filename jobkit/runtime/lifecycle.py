@@ -35,6 +35,8 @@ FLUSH: Final = 5.0
 """Seconds that results may take to be recorded at the end."""
 AFTERMATH: Final = 1.0
 """Seconds that cancelled coroutines and killed children have to end."""
+LEAVE: Final = 2.0
+"""Seconds that idle children have to close their lifespans."""
 DEREGISTER: Final = 2.0
 REMIND: Final = 30.0
 LOOK: Final = 0.05
@@ -63,6 +65,8 @@ class Lifecycle:
     async def start(self) -> None:
         """Bring the node up; where the database is away, return after the first try and go on in the background."""
         node = self._node
+        if not node.outer:
+            log.warning("node %s has no heartbeat: others will take it for dead", node.id)
         node.watch.start()
         self._lifespans = Lifespans(node.core)
         try:
@@ -235,6 +239,7 @@ class Lifecycle:
             return len(left)
         now = node.core.clock.now()
         for run in left:
+            run.ended = True  # whatever its thread still returns comes too late
             node.recorder.add(given_back(run.claimed, run.lease, now, "interrupted"))
             node.given_back += 1
         node.executor.runs.clear()
@@ -265,6 +270,7 @@ class Lifecycle:
         node.executor.close()
         if self._lifespans is not None:
             await self._lifespans.close()
+        await detached(lambda: node.executor.join(LEAVE))
         await detached(self._end_services)
         if self._registered:
             await self._deregister()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from jobkit.clock import Clock
 from jobkit.runtime.failures import brief
@@ -117,9 +117,10 @@ class Listener:
         """Connect and listen until something fails."""
         conn = self._connect()
         try:
+            quoted = self._channel.replace('"', '""')
             raw: Any = conn.connection.driver_connection
             self._raw = raw
-            conn.execute(text(f'LISTEN "{self._channel}"'))
+            conn.exec_driver_sql(f'LISTEN "{quoted}"')
             opened = self._clock.monotonic()
             self._wake({"*"})
             self._ping_at = opened

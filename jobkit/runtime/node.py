@@ -73,6 +73,7 @@ class NodeRuntime:
         )
         self.producers: dict[str, Producer] = {}
         self.defaults: dict[str, QueueConfig] = {}
+        self._built = False
         self.draining = False
         self.stopping = False
         self.given_back = 0
@@ -89,6 +90,9 @@ class NodeRuntime:
 
     async def start(self) -> None:
         """Register and begin to claim; returns once that is so, or once the database turned out to be away."""
+        if self._built:
+            raise RuntimeError("a node is started once; make another one")
+        self._built = True
         self._build(asyncio.get_running_loop())
         await self._lifecycle.start()
 

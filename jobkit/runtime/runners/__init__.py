@@ -60,3 +60,7 @@ class JobRunner(Protocol):
     def close(self) -> None:
         """Let go of threads and children; runs that still live are not waited for."""
         ...
+
+    def join(self, timeout: float) -> None:
+        """After `close`: wait for what ends soon by itself. Not on the event loop."""
+        ...

@@ -48,6 +48,9 @@ class LoopRunner:
     def close(self) -> None:
         """See JobRunner; tasks belong to the loop."""
 
+    def join(self, timeout: float) -> None:
+        """See JobRunner."""
+
     async def _drive(self, run: Run) -> None:
         host = self._host
         if not host.begin(run):

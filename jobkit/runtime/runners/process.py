@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
@@ -86,6 +87,12 @@ class ProcessRunner:
                 child.dismiss()
             else:
                 child.kill()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the children have closed their lifespans and were reaped."""
+        deadline = time.monotonic() + timeout
+        for child in list(self._children):
+            child.join(deadline - time.monotonic())
 
     @property
     def pids(self) -> list[int]:
@@ -167,6 +174,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._write_lock = threading.Lock()
         self._killed = False
+        self._thread = threading.Thread(target=self._main, name="jobkit-child", daemon=True)
         self.ready = False
         self.alive = True
         self.jobs = 0
@@ -176,7 +184,11 @@ class Child:
 
     def start(self) -> None:
         """Start the thread, which starts the process."""
-        threading.Thread(target=self._main, name="jobkit-child", daemon=True).start()
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread, which outlives the process."""
+        self._thread.join(max(timeout, 0.0))
 
     def assign(self, run: Run) -> None:
         """Run this job; only while idle."""

@@ -110,6 +110,9 @@ class ThreadRunner:
         """See JobRunner."""
         self._threads.close()
 
+    def join(self, timeout: float) -> None:
+        """See JobRunner; daemon threads are not waited for."""
+
     def _work(self, run: Run) -> BaseException:
         if run.why is not None:
             return asyncio.CancelledError("told to end before it began")
