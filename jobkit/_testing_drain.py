@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -32,6 +32,7 @@ from jobkit.runtime.recorder import Recorder
 from jobkit.runtime.reports import Reporter
 from jobkit.runtime.settle import Settled
 from jobkit.storage.base import Change, ClaimedJob, ErrorEntry
+from jobkit.storage.engine import reading
 from jobkit.workers import Worker
 
 __all__ = ["ENDLESS", "Drain", "DrainOptions"]
@@ -162,8 +163,7 @@ class Drain:
             .order_by(jobs.priority, jobs.scheduled_at, jobs.id)
             .limit(1)
         )
-        found: str | None = conn.execute(query).scalar()
-        return found
+        return cast("str | None", _first(conn, query))
 
     def _more_is_due(self, conn: Connection) -> bool:
         self._stage(conn)
@@ -187,8 +187,7 @@ class Drain:
     def _first_later(self, conn: Connection) -> int | None:
         jobs = self._jobs.c
         query = sa.select(jobs.id).where(jobs.state.in_(LATER), *self._only(jobs))
-        found: int | None = conn.execute(query.order_by(jobs.scheduled_at, jobs.id).limit(1)).scalar()
-        return found
+        return cast("int | None", _first(conn, query.order_by(jobs.scheduled_at, jobs.id).limit(1)))
 
     # -- recording
 
@@ -212,9 +211,9 @@ class Drain:
 
     def _count_lost(self, conn: Connection, job_id: int) -> None:
         """Somebody changed the job while it ran: it counts as what they made of it."""
-        state = conn.execute(sa.select(self._jobs.c.state).where(self._jobs.c.id == job_id)).scalar()
+        state = _first(conn, sa.select(self._jobs.c.state).where(self._jobs.c.id == job_id))
         if state is not None:
-            self._counts[state] += 1
+            self._counts[str(state)] += 1
 
     def _leave(self, conn: Connection) -> None:
         leases = [claimed.lease for claimed in self._held]
@@ -244,3 +243,10 @@ class Drain:
             error=ErrorEntry(claimed.attempt - 1, now, text),
         )
         return Settled(claimed, claimed.lease, change, "discarded", now, 0.0, error=text, level=logging.ERROR)
+
+
+def _first(conn: Connection, query: sa.Select[tuple[Any]]) -> object:
+    """One value, read in a transaction of its own: left open, it would swallow what the storage writes next."""
+    with reading(conn):
+        found: object = conn.execute(query).scalar()
+    return found

@@ -264,6 +264,22 @@ def test_TH3_events_lifespans_and_middleware_are_those_of_production(kit: Kit) -
     assert witness.closed
 
 
+def test_a_plugin_that_writes_in_the_transaction_changes_nothing_else(kit: Kit) -> None:
+    class Observer:
+        moves: list[str] = []
+
+        @hookimpl
+        def jobkit_transitions(self, transitions: Any) -> None:
+            self.moves += [str(each.new) for each in transitions if each.new.final]
+
+    kit.app.registry.add_plugin(Observer())
+    kit.app.enqueue_all([ok(1), discard(), parent(1), ok(3).job(schedule_in=HOUR)])
+    counts = drain_jobs(kit.app, with_scheduled=True)
+    assert counts == {"completed": 4, "discarded": 1}
+    assert sorted(counts.elements()) == sorted(kit.states())
+    assert sorted(Observer.moves) == sorted(kit.states())
+
+
 # -- loops
 
 
