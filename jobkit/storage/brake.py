@@ -16,6 +16,7 @@ import os
 import socket
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -35,6 +36,7 @@ POOLED_SILENT_FOR: Final = 60.0
 """The same behind a pooler, whose server processes cannot be told apart: such calls are ended unasked."""
 PROBE_FOR: Final = 5.0
 """Seconds in which the server must answer the question."""
+TELL_EVERY: Final = 30.0
 _ACTIVE: Final = 1
 """libpq's PQTRANS_ACTIVE: a command is in progress."""
 _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None)
@@ -66,6 +68,7 @@ class Brake:
         self._lock = threading.Lock()
         self._watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._pid = 0
+        self._tell_at = 0.0
 
     def watch(self, raw: Any, *, backend: int | None = None) -> None:
         """Look after this connection from now on; `backend` is its server process, where that is known."""
@@ -95,8 +98,17 @@ class Brake:
             return False
         if _silence(raw, about) < limit:
             return False
-        log.warning("a call to the database has waited for %.0f s in vain; its connection is replaced", limit)
+        self._tell(limit)
         return True
+
+    def _tell(self, limit: float) -> None:
+        """One line for all connections that died together."""
+        now = time.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_EVERY
+            log.warning(
+                "calls to the database wait for %.0f s in vain; their connections are replaced", limit
+            )
 
     def _at_work(self, backend: int) -> bool:
         """Ask in a thread, since the question may meet the same silence."""

@@ -10,27 +10,29 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import select
-import sqlite3
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from urllib.parse import quote
+from typing import Any, Final, Protocol
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, ExecutionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
 
 from jobkit.errors import ConfigError
 from jobkit.storage.brake import brake_for
-from jobkit.storage.faults import Fault, classify, is_busy, retrying
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+from jobkit.storage.faults import Fault, classify, retrying
+from jobkit.storage.sqlite_engine import (
+    BEGIN_OPTION,
+    SQLITE_ARGS,
+    configure,
+    configure_sqlite,
+    execute_patiently,
+    open_for_reading,
+    real_begin,
+    sqlite_configured,
+)
 
 __all__ = [
     "DatabaseSettings",
@@ -55,13 +57,10 @@ __all__ = [
 
 log = logging.getLogger("jobkit.storage")
 
-BUSY_DEADLINE: Final = 10.0
-"""Seconds that a statement waits for SQLite's lock."""
 _UTC: Final = "SET TIME ZONE 'UTC';"
 _BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
 """A queue's table is empty when the first plans are made and may hold a million rows a minute later."""
 _READ_TIMEOUT_MS: Final = 15_000
-_BEGIN: Final = "jobkit_begin"
 _AUTOCOMMIT: Final = "jobkit_autocommit"
 
 
@@ -104,9 +103,9 @@ def read_engine(config: DatabaseSettings) -> Engine:
     url = _url(config)
     if url.get_backend_name() == "sqlite":
         engine = create_engine(
-            "sqlite://", creator=lambda: _open_for_reading(url), poolclass=QueuePool, pool_size=5
+            "sqlite://", creator=lambda: open_for_reading(url), poolclass=QueuePool, pool_size=5
         )
-        _real_begin(engine, default="DEFERRED")
+        real_begin(engine, default="DEFERRED")
     else:
         engine = _postgres(url, config, pooled=True)
         event.listen(engine, "begin", _read_only)
@@ -120,8 +119,8 @@ _node_engines: weakref.WeakKeyDictionary[Engine, dict[bool, Engine]] = weakref.W
 def _build(config: DatabaseSettings, *, pooled: bool, autocommit: bool = False) -> Engine:
     url = _url(config)
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=_SQLITE_ARGS)
-        _configure(engine, config.sqlite_synchronous.upper())
+        engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=SQLITE_ARGS)
+        configure(engine, config.sqlite_synchronous.upper())
     else:
         engine = _postgres(url, config, pooled=pooled, autocommit=autocommit)
     _forget_in_children(engine)
@@ -158,123 +157,6 @@ def _forget_in_children(engine: Engine) -> None:
             alive.dispose(close=False)
 
     os.register_at_fork(after_in_child=forget)
-
-
-# --- SQLite
-
-_SQLITE_ARGS: Final[dict[str, Any]] = {"timeout": 0, "check_same_thread": False}
-_configured: weakref.WeakSet[object] = weakref.WeakSet()
-
-
-def configure_sqlite(
-    engine: Engine | AsyncEngine, *, synchronous: Literal["FULL", "NORMAL"] = "FULL"
-) -> None:
-    """Makes a user's own SQLite engine fit for enqueueing: call it once, right after making the engine.
-
-    WAL; a real BEGIN, which takes the write lock at once (`execution_options(jobkit_begin="DEFERRED")` on a
-    connection or engine that only reads leaves it); waiting for locks up to 10 s. Works for sqlite3 and
-    aiosqlite. Raises ConfigError for another database.
-    """
-    sync_engine = engine if isinstance(engine, Engine) else engine.sync_engine
-    if sync_engine.dialect.name != "sqlite":
-        raise ConfigError(f"configure_sqlite: this engine speaks {sync_engine.dialect.name}, not SQLite")
-    if sync_engine.dialect not in _configured:
-        _configure(sync_engine, synchronous)
-
-
-def sqlite_configured(conn: Connection) -> bool:
-    """Whether the engine behind `conn` went through `configure_sqlite` (or is jobkit's own)."""
-    return conn.dialect in _configured
-
-
-def _configure(engine: Engine, synchronous: str) -> None:
-    _configured.add(engine.dialect)
-    patient = engine.dialect.driver == "pysqlite"  # the others must not block an event loop
-
-    def prepare(raw: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
-        if record.info.get("jobkit_prepared") is not raw:
-            _prepare_sqlite(raw, synchronous, busy_timeout=0 if patient else int(BUSY_DEADLINE * 1000))
-            record.info["jobkit_prepared"] = raw
-
-    event.listen(engine, "checkout", prepare)
-    _real_begin(engine, default="IMMEDIATE")
-    if patient:
-        event.listen(engine, "do_execute", _execute_patiently)
-
-
-def _prepare_sqlite(raw: Any, synchronous: str, *, busy_timeout: int) -> None:
-    if getattr(raw, "autocommit", -1) in (True, False):  # 3.12's own mode would open deferred transactions
-        raw.commit()
-        raw.autocommit = -1
-    raw.isolation_level = None
-    cursor = raw.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {busy_timeout}")
-    cursor.execute("PRAGMA journal_mode")
-    if str(cursor.fetchone()[0]).lower() != "wal":
-        _set_wal(cursor)
-    cursor.execute(f"PRAGMA synchronous = {synchronous}")
-    cursor.close()
-
-
-def _set_wal(cursor: DBAPICursor) -> None:
-    """SQLite calls no busy handler for this pragma, so that processes which open a new file together would
-    fail.
-    """
-    end = time.monotonic() + BUSY_DEADLINE
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            cursor.fetchall()
-            return
-        except sqlite3.OperationalError as error:
-            if classify(error) is Fault.READONLY:
-                return
-            if classify(error) is not Fault.LOCKED or time.monotonic() >= end:
-                raise
-            time.sleep(random.uniform(0.002, 0.008))
-
-
-def _real_begin(engine: Engine, *, default: str) -> None:
-    def begin(conn: Connection) -> None:
-        how = conn.info.get(_BEGIN) or conn.get_execution_options().get(_BEGIN, default)
-        if how:
-            conn.exec_driver_sql(f"BEGIN {how}")
-
-    event.listen(engine, "begin", begin)
-
-
-def _execute_patiently(
-    cursor: DBAPICursor, statement: str, parameters: Any, context: ExecutionContext | None
-) -> bool:
-    try:
-        cursor.execute(statement, parameters)
-    except sqlite3.OperationalError as error:
-        if not is_busy(error):
-            raise
-        _wait_and_execute(cursor, statement, parameters)
-    return True
-
-
-def _wait_and_execute(cursor: DBAPICursor, statement: str, parameters: Any) -> None:
-    end = time.monotonic() + BUSY_DEADLINE
-    while True:
-        time.sleep(random.uniform(0.0005, 0.003))
-        try:
-            cursor.execute(statement, parameters)
-            return
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() >= end:
-                raise
-
-
-def _open_for_reading(url: URL) -> sqlite3.Connection:
-    """mode=rw, so that a missing file is an error instead of a new file."""
-    name = url.database or ""
-    if not name.startswith("file:"):
-        name = f"file:{quote(os.path.abspath(name))}?mode=rw"
-    raw = sqlite3.connect(name, uri=True, timeout=5, check_same_thread=False, isolation_level=None)
-    raw.execute("PRAGMA query_only = 1")
-    return raw
 
 
 # --- Postgres
@@ -373,7 +255,7 @@ def node_connection(engine: Engine, *, autocommit: bool) -> Connection:
     if not autocommit:
         return conn
     if conn.dialect.name == "sqlite":
-        return conn.execution_options(**{_BEGIN: None, _AUTOCOMMIT: True})
+        return conn.execution_options(**{BEGIN_OPTION: None, _AUTOCOMMIT: True})
     if engines is None:
         conn.execution_options(isolation_level="AUTOCOMMIT")
     return conn.execution_options(**{_AUTOCOMMIT: True})
@@ -403,7 +285,7 @@ def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[
     cursor = raw.cursor()
     try:
         if conn.dialect.name == "sqlite":
-            _execute_patiently(cursor, statement, parameters, None)
+            execute_patiently(cursor, statement, parameters, None)
         else:
             cursor.execute(statement, parameters)
         rows: list[Any] = cursor.fetchall()
@@ -482,10 +364,10 @@ def reading(conn: Connection) -> Iterator[Connection]:
     if in_transaction(conn) or autocommits(conn):
         yield conn
         return
-    conn.info[_BEGIN] = "DEFERRED"
+    conn.info[BEGIN_OPTION] = "DEFERRED"
     try:
         with conn.begin():
             yield conn
     finally:
         if not conn.invalidated:
-            conn.info.pop(_BEGIN, None)
+            conn.info.pop(BEGIN_OPTION, None)
