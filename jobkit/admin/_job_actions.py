@@ -19,6 +19,7 @@ from jobkit._names import check_name, check_tags, clamped
 from jobkit.admin._ast import Query
 from jobkit.admin._desk import Desk, Draft
 from jobkit.admin._facts import Facts
+from jobkit.admin._fields import MAX_ID
 from jobkit.admin._rules import Rule, refusal, resource_of
 from jobkit.admin.errors import Invalid, NotFound
 from jobkit.admin.results import ActionResult, JobEdit, JobResult
@@ -117,7 +118,7 @@ class JobActions:
     ) -> Chunk:
         """Acts on those of the ids that (still) match, within the caller's transaction."""
         app = self._desk.app
-        lock_jobs(conn, app.tables, ids)
+        lock_jobs(conn, app.tables, [job_id for job_id in ids if 0 <= job_id <= MAX_ID])
         searcher = self._desk.context.searcher(conn, query)
         facts = {job.id: job for job in searcher.by_ids(ids)}
         made = Chunk(facts=facts)

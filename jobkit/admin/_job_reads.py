@@ -232,7 +232,8 @@ class _Pager:
         walk = None if sort is None else self._served(sort, down)
         if sort is not None and walk is None:
             self.notes.append(f"no index serves the order {sort!r} under this filter")
-        walk = walk or self._served(default_order(searcher.base, searcher.query), None)
+        natural = None if sort is not None else self.request.descending
+        walk = walk or self._served(default_order(searcher.base, searcher.query), natural)
         walk = walk or self._served("id", None)
         assert walk is not None
         return walk

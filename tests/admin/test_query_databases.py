@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from jobkit.admin._facts import Facts
+from jobkit.admin._fields import CONDITIONS
 from jobkit.admin._match import Surroundings, matches
 from jobkit.admin._orders import walk_of
 from jobkit.admin._search import Searcher
@@ -39,9 +40,13 @@ SCALARS = st.one_of(
 )
 KEYS = st.sampled_from(["a", "b", "x y", "é", "password", "ids", 'k"q', "0"])
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=6
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
 )
-SPANS = st.sampled_from([0, 1, 9, 10, 11, 60, 299, 300, 301, 3600, 86_400]).map(lambda s: timedelta(seconds=s))
+SPANS = st.sampled_from([0, 1, 9, 10, 11, 60, 299, 300, 301, 3600, 86_400]).map(
+    lambda s: timedelta(seconds=s)
+)
 TIMES = st.builds(lambda span, micro: NOW - span + timedelta(microseconds=micro), SPANS, st.integers(-2, 2))
 ERRORS = st.builds(
     lambda cls, text: error(f"{cls}: {text}\nTraceback\n  {text}"),
@@ -57,7 +62,9 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
     args = draw(st.dictionaries(KEYS, VALUES, max_size=3))
     meta: dict[str, Any] = draw(st.dictionaries(KEYS, VALUES, max_size=2))
     meta |= draw(
-        st.sampled_from([{}, {"cron": "nightly"}, {"snoozed": 2}, {"secret_paths": ["a", "b.a"]}, {"unique_key": "k"}])
+        st.sampled_from(
+            [{}, {"cron": "nightly"}, {"snoozed": 2}, {"secret_paths": ["a", "b.a"]}, {"unique_key": "k"}]
+        )
     )
     values: dict[str, Any] = {
         "state": state.value,
@@ -85,13 +92,42 @@ def quote(text: str) -> str:
 
 
 QUOTED = WORDS.map(quote)
-NAMES = st.sampled_from(["mail*", "*x", "*a*", "*", "default", "Send", "send*", "a:1:x", "*:z", "nightly", "k"])
-LITERALS = st.sampled_from(
-    ["42", "1.5", "true", "null", "*", "a*", "*b", ">5", "<=1.5", "0..42", "-1", "..0", str(2**40), str(2**70)]
+NAMES = st.sampled_from(
+    ["mail*", "*x", "*a*", "*", "default", "Send", "send*", "a:1:x", "*:z", "nightly", "k"]
 )
-PATHS = st.sampled_from(["a", "b", "ids[]", "b.a", '"x y"', "é", "ids[0]", 'b[].a', '"k\\"q"', '"0"', "a[][]"])
+LITERALS = st.sampled_from(
+    [
+        "42",
+        "1.5",
+        "true",
+        "null",
+        "*",
+        "a*",
+        "*b",
+        ">5",
+        "<=1.5",
+        "0..42",
+        "-1",
+        "..0",
+        str(2**40),
+        str(2**70),
+    ]
+)
+PATHS = st.sampled_from(
+    ["a", "b", "ids[]", "b.a", '"x y"', "é", "ids[0]", "b[].a", '"k\\"q"', '"0"', "a[][]"]
+)
 WHEN = st.sampled_from(
-    ["<10s", ">5m", "<=1h", "=5m", "10s..1h", "..5m", "2026-12-01", "<2026-12-01T12:00", ">2026-12-01T11:59:50Z"]
+    [
+        "<10s",
+        ">5m",
+        "<=1h",
+        "=5m",
+        "10s..1h",
+        "..5m",
+        "2026-12-01",
+        "<2026-12-01T12:00",
+        ">2026-12-01T11:59:50Z",
+    ]
 )
 
 
@@ -107,7 +143,10 @@ TERMS = st.one_of(
     QUOTED,
     st.sampled_from(["42", "Send", "redacted", "s3cr3t"]),
     _of(["state"], st.sampled_from([state.value for state in JobState])),
-    _of(["is"], st.sampled_from("incomplete final failing orphaned stuck overdue snoozed cron unique paused".split())),
+    _of(
+        ["is"],
+        st.sampled_from(CONDITIONS),
+    ),
     _of(["has"], st.sampled_from(["error", "tags", "meta", "unique"])),
     _of(["queue", "worker", "node", "cron", "unique", "tag", "error.class"], NAMES),
     _of(["tag", "error", "args", "meta"], QUOTED),
@@ -122,9 +161,9 @@ TERMS = st.one_of(
         _values(st.one_of(LITERALS, QUOTED)),
     ),
 )
-QUERIES = st.lists(st.builds(lambda sign, term: sign + term, st.sampled_from(["", "", "-"]), TERMS), max_size=3).map(
-    " ".join
-)
+QUERIES = st.lists(
+    st.builds(lambda sign, term: sign + term, st.sampled_from(["", "", "-"]), TERMS), max_size=3
+).map(" ".join)
 
 
 def found_by_database(app: Core, query: str) -> list[int]:
