@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import psycopg
 from sqlalchemy import make_url, select
@@ -99,7 +100,9 @@ def settle_down(rig: Rig, node: NodeProcess, before: Usage, *, slack: int = 4) -
     def back() -> bool:
         nonlocal last
         last = usage(rig, node)
-        return last.descriptors <= before.descriptors + slack and last.connections <= before.connections + slack
+        return (
+            last.descriptors <= before.descriptors + slack and last.connections <= before.connections + slack
+        )
 
     try:
         wait_for("connections and files are released", back, 30, every=0.2)
@@ -153,7 +156,7 @@ def told(node: NodeProcess) -> list[str]:
 def own_time(rig: Rig) -> float:
     """The longest pause between two jobs' beginnings, in seconds."""
     begins = sorted(line.at for line in rig.lines("begin"))
-    return max((b - a for a, b in zip(begins, begins[1:], strict=False)), default=0.0)
+    return max((b - a for a, b in pairwise(begins)), default=0.0)
 
 
 # -- Postgres, from outside
@@ -184,8 +187,7 @@ def terminate(rig: Rig, where: str = "true") -> int:
     with superuser(rig) as conn:
         return len(
             conn.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                f"WHERE datname = %s AND {where}",  # type: ignore[arg-type]
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND {where}",  # type: ignore[arg-type]
                 [make_url(rig.url).database],
             ).fetchall()
         )

@@ -16,8 +16,13 @@ pytestmark = pytest.mark.slow
 def test_CW1_lifeline_rescues_after_kill(rig: Rig) -> None:
     """The jobs of a node killed with -9 run again within 30 s; none is lost, none recorded twice."""
     doomed, other = rig.start(), rig.start()
-    ids = rig.enqueue(*[nap(n=100 + i, seconds=4) for i in range(15)], *[nap(n=i, seconds=0.1) for i in range(60)])
-    wait_for("long jobs on both nodes", lambda: len({l.pid for l in rig.lines("begin") if l.n >= 100}) == 2)
+    ids = rig.enqueue(
+        *[nap(n=100 + i, seconds=4) for i in range(15)], *[nap(n=i, seconds=0.1) for i in range(60)]
+    )
+    wait_for(
+        "long jobs on both nodes",
+        lambda: len({line.pid for line in rig.lines("begin") if line.n >= 100}) == 2,
+    )
     doomed.kill()
     killed_at = time.time()
 
@@ -31,15 +36,19 @@ def test_CW1_lifeline_rescues_after_kill(rig: Rig) -> None:
     assert interrupted
     assert max(line.at for line in again) - killed_at < 30
     assert {line.attempt for line in again} == {2}
-    assert Counter(line.id for line in rig.lines("end") if line.id not in interrupted).most_common(1)[0][1] == 1
+    assert (
+        Counter(line.id for line in rig.lines("end") if line.id not in interrupted).most_common(1)[0][1] == 1
+    )
     assert other.stop() == 0
 
 
 def test_CW1_a_lone_node_that_is_started_again_runs_what_its_predecessor_left(rig: Rig) -> None:
     rig.settings["dead_after"] = "4s"
     doomed = rig.start()
-    ids = rig.enqueue(*[nap_in_thread(n=i, seconds=1) for i in range(5)], *[note(n=10 + i) for i in range(50)])
-    wait_for("all five run", lambda: len([l for l in rig.lines("begin") if l.n < 10]) == 5)
+    ids = rig.enqueue(
+        *[nap_in_thread(n=i, seconds=1) for i in range(5)], *[note(n=10 + i) for i in range(50)]
+    )
+    wait_for("all five run", lambda: sum(line.n < 10 for line in rig.lines("begin")) == 5)
     doomed.kill()
     killed_at = time.time()
     rig.start()
@@ -54,7 +63,7 @@ def test_CW6_a_job_that_always_kills_its_worker_ends_discarded(rig: Rig) -> None
     """Each crash counts as an attempt; a supervisor that starts nodes again is not kept busy for ever."""
     rig.settings["dead_after"] = "3s"
     (id,) = rig.enqueue(kills(n=1))
-    survivor = rig.start("--only-queues", ready=False, **{"JOBKIT_QUEUES": "default:1"})
+    survivor = rig.start("--only-queues", ready=False, JOBKIT_QUEUES="default:1")
     starts = 1
 
     def ended() -> bool:
