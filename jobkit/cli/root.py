@@ -80,6 +80,14 @@ class Root(LazyGroup):
             self._ask_plugins(ctx)
         return super().get_command(ctx, cmd_name)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; one whose output nobody reads any more has done enough."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _close_stdout()
+            return ExitCode.OK
+
     def _ask_plugins(self, ctx: click.Context) -> None:
         if self._asked_plugins or ctx.resilient_parsing:
             return
@@ -130,9 +138,6 @@ def _outcome(error: BaseException, session: Session) -> int:
             if error.code is None
             else ExitCode.FAILED
         )
-    if isinstance(error, BrokenPipeError):
-        _close_stdout()
-        return ExitCode.OK
     if session.given.debug and not isinstance(error, (click.UsageError, KeyboardInterrupt, click.Abort)):
         _traceback(error)
     failure = failure_of(error)
