@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
 from jobkit._testing_match import EnqueuedJob, Expected
-from jobkit._testing_reach import SyncConnection, connection_of
+from jobkit._testing_reach import SyncConnection, connection_of, tables_expected
 from jobkit.core import Core
 from jobkit.jobs import JobState
 from jobkit.storage.engine import reading
@@ -101,9 +101,10 @@ def find(core: Core, expected: Expected, conn: SyncConnection | None) -> Found:
     """Read what there is, in the caller's transaction or on a connection of jobkit's own."""
     if conn is not None:
         joined = connection_of(conn)
-        return _read(core, core.storage_for(joined).tables, expected, joined)
+        with tables_expected():
+            return _read(core, core.storage_for(joined).tables, expected, joined)
     core.ready()
-    with core.engine.connect() as own, reading(own):
+    with tables_expected(), core.engine.connect() as own, reading(own):
         return _read(core, core.tables, expected, own)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar, cast
 
@@ -17,17 +17,27 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from jobkit.core import Core
+from jobkit.errors import NotMigrated
 from jobkit.inserting import joining
 from jobkit.runtime.ownloop import run_on_own_loop
 from jobkit.storage.base import Storage
-from jobkit.storage.engine import node_connection
+from jobkit.storage.engine import Fault, classify, node_connection
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
     from jobkit.app import Jobkit
 
-__all__ = ["AnyConnection", "Reach", "SyncConnection", "connection_of", "core_of", "reaching", "run_sync"]
+__all__ = [
+    "AnyConnection",
+    "Reach",
+    "SyncConnection",
+    "connection_of",
+    "core_of",
+    "reaching",
+    "run_sync",
+    "tables_expected",
+]
 
 T = TypeVar("T")
 Step: TypeAlias = Callable[[Connection], T]
@@ -78,6 +88,19 @@ def connection_of(conn: SyncConnection) -> Connection:
     return conn
 
 
+@contextmanager
+def tables_expected() -> Iterator[None]:
+    """Around database work of jobkit's own: raises NotMigrated, naming the remedy, where its tables are missing."""
+    try:
+        yield
+    except Exception as error:
+        if classify(error) is Fault.MISSING:
+            raise NotMigrated(
+                "jobkit's tables are missing or outdated; call app.migrate() before the tests"
+            ) from error
+        raise
+
+
 class Reach(Protocol):
     """A database within reach: the storage that fits, and a way to do a step on its connection."""
 
@@ -97,7 +120,8 @@ class _Plain:
         self._conn = conn
 
     async def do(self, step: Step[T]) -> T:
-        return step(self._conn)
+        with tables_expected():
+            return step(self._conn)
 
 
 class _Async:
@@ -108,7 +132,8 @@ class _Async:
         self._conn = conn
 
     async def do(self, step: Step[T]) -> T:
-        return await self._conn.run_sync(step)
+        with tables_expected():
+            return await self._conn.run_sync(step)
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from tests.docs.pages import ROOT, between, blocks, pages
 from tests.docs.tables import GENERATED, page
 
 PAGES = pages()
-MOST_NOT_RUN = 12
+MOST_NOT_RUN = 4
 """Blocks of python in all pages that may be shown without being run."""
 
 

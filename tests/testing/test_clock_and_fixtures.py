@@ -1,4 +1,4 @@
-"""The clock that moves by hand, what is forgotten between tests, and pytest's fixtures."""
+"""The clock that moves by hand, what is forgotten between tests, missing tables, and pytest's fixtures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from jobkit import Jobkit, configure, enqueue_all, worker
 from jobkit.clock import Clock
 from jobkit.config import Config
 from jobkit.core import current_core
-from jobkit.testing import FrozenClock, drain_jobs, reset
+from jobkit.errors import NotMigrated
+from jobkit.testing import FrozenClock, all_enqueued, drain_jobs, reset
 from tests.testing.support import START
 
 
@@ -61,6 +63,16 @@ def test_TH4_reset_forgets_the_current_app(tmp_path: Path, monkeypatch: pytest.M
     reset()
     assert current_core() is not made
     reset()
+
+
+def test_MG2_missing_tables_are_named_with_their_remedy(config: Config) -> None:
+    app = Jobkit(config=config)
+    with app.engine.begin() as conn:
+        conn.execute(sa.text("CREATE TABLE someone_elses (id integer)"))
+    for look in (lambda: drain_jobs(app), lambda: all_enqueued(app)):
+        with pytest.raises(NotMigrated, match=r"call app\.migrate\(\)"):
+            look()
+    app.close()
 
 
 @worker
