@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from jobkit.events import NodeStarted, NodeStopped, NodeStopping
@@ -27,6 +28,7 @@ from jobkit.wakeup import waker_of
 
 if TYPE_CHECKING:
     from jobkit.runtime.node import NodeRuntime
+    from jobkit.runtime.runs import Run
     from jobkit.runtime.services import ServiceThread
 
 __all__ = ["Lifecycle"]
@@ -35,6 +37,8 @@ FLUSH: Final = 5.0
 """Seconds that results may take to be recorded at the end."""
 AFTERMATH: Final = 1.0
 """Seconds that cancelled coroutines and killed children have to end."""
+ANSWER: Final = 2.0
+"""Seconds that a claim in flight has to be answered, so that what it won can be given back."""
 LEAVE: Final = 2.0
 """Seconds that idle children have to close their lifespans."""
 DEREGISTER: Final = 2.0
@@ -200,7 +204,7 @@ class Lifecycle:
     async def _stopped(self, grace: float | None) -> int:
         node = self._node
         node.stopping = True
-        seconds = self._grace(grace)
+        seconds = node.grace if grace is None else grace
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         if self._starting is not None:
@@ -213,7 +217,7 @@ class Lifecycle:
         if self._hints is not None:
             self._hints.stop()
         node.executor.shut_down()
-        await self._until(lambda: node.poller.idle, min(deadline, loop.time() + FLUSH))
+        await self._until(lambda: node.poller.idle, loop.time() + ANSWER)
         await self._until(self._nothing_runs, deadline)
         return await self._after_grace()
 
@@ -237,14 +241,35 @@ class Lifecycle:
         if left and not node.options.leaving:
             self._spawn(self._linger())
             return len(left)
+        self._give_up(left)
+        await self._finish()
+        return len(left)
+
+    def _give_up(self, left: Sequence[Run]) -> None:
+        """Give back what still runs; whatever its code still returns comes too late."""
+        node = self._node
         now = node.core.clock.now()
         for run in left:
-            run.ended = True  # whatever its thread still returns comes too late
+            run.ended = True
             node.recorder.add(given_back(run.claimed, run.lease, now, "interrupted"))
             node.given_back += 1
         node.executor.runs.clear()
-        await self._finish()
-        return len(left)
+
+    def abandon(self) -> None:
+        """The last act of a process whose loop is blocked for good; from another thread, in bounded time."""
+        node = self._node
+        left = list(node.executor.runs.values())
+        log.error("the event loop is blocked by %s; leaving without it", node.blocked_by() or named(left))
+        self._give_up(left)
+        node.room.wake()
+        node.recorder.wait_empty(FLUSH)
+        for thread in (*node.services, *node.outer):
+            thread.stop()
+        for thread in node.outer:
+            thread.join(AFTERMATH)
+        worker = threading.Thread(target=self._remove_row, daemon=True)
+        worker.start()
+        worker.join(DEREGISTER)
 
     async def _linger(self) -> None:
         """Stay registered and beating for threads that nobody can end; then finish after all."""
@@ -291,16 +316,17 @@ class Lifecycle:
 
     async def _deregister(self) -> None:
         node = self._node
-
-        def remove() -> None:
-            with node_connection(node.core.engine, autocommit=False) as conn:
-                node.core.storage.remove_node(conn, node.id)
-
+        node.gone = True
         try:
-            await detached(remove, timeout=DEREGISTER)
+            await detached(self._remove_row, timeout=DEREGISTER)
         except Exception as exc:  # noqa: BLE001 - the end goes on
             why = brief(exc)
             log.warning("node %s could not be deregistered (%s); others will see it die", node.id, why)
+
+    def _remove_row(self) -> None:
+        node = self._node
+        with node_connection(node.core.engine, autocommit=False) as conn:
+            node.core.storage.remove_node(conn, node.id)
 
     def _nothing_runs(self) -> bool:
         return not self._node.executor.runs
@@ -316,10 +342,3 @@ class Lifecycle:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), min(left, LOOK))
         return True
-
-    def _grace(self, given: float | None) -> float:
-        options = self._node.options
-        if given is not None:
-            return given
-        configured = self._node.core.config.shutdown_grace if options.grace is None else options.grace
-        return configured.total_seconds()

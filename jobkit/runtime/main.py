@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import signal
 import sys
@@ -32,6 +33,9 @@ __all__ = ["LEFT_RUNNING", "leave", "run", "run_node"]
 LEFT_RUNNING: Final = 11
 """Exit code: the grace was over and jobs still ran; they were given back."""
 LAST_FLUSH: Final = 1.0
+LAST_WORDS: Final = 0.5
+BLOCKED: Final = 1.5
+"""Seconds without a turn of the loop after which, once the grace is over, it counts as blocked for good."""
 
 NO_OPTIONS: Final = NodeOptions()
 Started = Callable[[NodeRuntime], None]
@@ -62,11 +66,17 @@ def run_node(
 
 def leave(code: int) -> NoReturn:
     """End the process now, whatever threads job code has left: flush, then exit without waiting for anyone."""
+    flusher = threading.Thread(target=_flush, daemon=True)  # a lock that a job holds must not hold this up
+    flusher.start()
+    flusher.join(LAST_WORDS)
+    os._exit(code)
+
+
+def _flush() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(code)
 
 
 async def _main(node: NodeRuntime, started: Started) -> int:
@@ -113,15 +123,31 @@ class _Signals:
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
         if self._first:
             self._first = False
-            self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(number).name)
+            self._loop.call_soon_threadsafe(self._begin_stop, name)
+            threading.Thread(target=self._outlast, name="jobkit-outlast", daemon=True).start()
             return
-        with contextlib.suppress(Exception):
-            log.warning("%s again: leaving at once", signal.Signals(number).name)
-            self._node.recorder.wait_empty(LAST_FLUSH)
+        last = threading.Thread(target=self._last_words, args=(name,), daemon=True)
+        last.start()
+        last.join(LAST_FLUSH + LAST_WORDS)
         leave(128 + number)
 
     def _begin_stop(self, name: str) -> None:
         log.info("%s: stopping; once more to leave at once", name)
         self._told.set()
+
+    def _last_words(self, name: str) -> None:
+        log.warning("%s again: leaving at once", name)
+        self._node.recorder.wait_empty(LAST_FLUSH)
+
+    def _outlast(self) -> None:
+        """A job that blocks the loop for good must not hold up the exit: without the loop, then."""
+        never = threading.Event()
+        never.wait(self._node.grace + BLOCKED)
+        while not BLOCKED < self._node.loop_lag() < math.inf:
+            never.wait(BLOCKED)
+        with contextlib.suppress(Exception):
+            self._node.abandon()
+        leave(LEFT_RUNNING)

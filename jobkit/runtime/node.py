@@ -75,6 +75,7 @@ class NodeRuntime:
         self.defaults: dict[str, QueueConfig] = {}
         self._built = False
         self.draining = False
+        self.gone = False
         self.stopping = False
         self.given_back = 0
         self._lifecycle = Lifecycle(self)
@@ -103,6 +104,16 @@ class NodeRuntime:
         leave, the node then stays registered and beating until they have ended.
         """
         return await self._lifecycle.stop(grace)
+
+    def abandon(self) -> None:
+        """Give everything back and deregister without the loop, which is blocked for good; the process must leave."""
+        self._lifecycle.abandon()
+
+    @property
+    def grace(self) -> float:
+        """Seconds that running jobs have at the end."""
+        given = self.options.grace
+        return (self.core.config.shutdown_grace if given is None else given).total_seconds()
 
     @property
     def ended(self) -> asyncio.Event:
@@ -269,6 +280,8 @@ class NodeRuntime:
 
     def renew(self) -> None:
         """See hookspecs.Node. The old runs are aborted before anything can be claimed under the new id."""
+        if self.gone:  # a late beat of a node that has deregistered
+            return
         old, self._id = self._id, node_id(self.options.name)
         self.post(self._fence, old)
         self.register()

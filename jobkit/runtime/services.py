@@ -131,7 +131,7 @@ class ServiceThread:
             self._outage.failed(entry.label, brief(exc), fault)
         else:
             self._core.registry.failed(entry.plugin, f"service {entry.service.name}", exc)
-        if fault is Fault.LOST:
+        if fault in (Fault.LOST, Fault.READONLY):
             self._disconnect()
         backoff = pause_after(entry.failures, self._core.clock.random())
         return max(backoff, self._jittered(min(entry.service.seconds, 1.0)) if entry.failures > 3 else 0.0)

@@ -136,6 +136,19 @@ def test_SD2_a_thread_cannot_delay_the_exit_beyond_the_grace(
     assert app.nodes() == []
 
 
+def test_SD2_neither_can_a_job_that_blocks_the_loop(
+    app: App, programs: list[Program], database_url: str, tmp_path: Path
+) -> None:
+    program, id = begun(app, programs, database_url, tmp_path, Blocker(60), "grace=0.3")
+    program.signal(signal.SIGTERM)
+    code, log, took = program.end()
+    assert code == 11
+    assert took < 8
+    assert f"blocked by job {id} (blocker)" in log
+    assert (app.row(id).state, app.row(id).attempt) == ("available", 0)
+    assert app.nodes() == []
+
+
 def test_SD2_neither_can_a_stubborn_coroutine_with_a_thread_of_the_loops_pool(
     app: App, programs: list[Program], database_url: str, tmp_path: Path
 ) -> None:
