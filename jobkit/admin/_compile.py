@@ -51,7 +51,14 @@ def exact(query: Query) -> bool:
 class Compiler:
     """Compiles for one database and one moment."""
 
-    def __init__(self, tables: Tables, dialect: str, around: Surroundings) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        dialect: str,
+        around: Surroundings,
+        states: frozenset[JobState] = frozenset(JobState),
+    ) -> None:
+        self.states = states
         self.jobs = tables.jobs
         self.c = tables.jobs.c
         self.postgres = dialect == "postgresql"
@@ -114,7 +121,10 @@ class Compiler:
 
     @property
     def finished(self) -> ColumnElement[datetime]:
-        """When the job became final."""
+        """When the job became final; where only one state can match, its own column, which has an index."""
+        if len(self.states) == 1 and self.states <= FINAL:
+            own: ColumnElement[datetime] = self.c[f"{next(iter(self.states)).value}_at"]
+            return own
         found: ColumnElement[datetime] = func.coalesce(
             self.c.completed_at, self.c.discarded_at, self.c.cancelled_at, type_=self.c.completed_at.type
         )

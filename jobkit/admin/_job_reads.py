@@ -15,6 +15,7 @@ from sqlalchemy import func, literal_column, select, text
 
 from jobkit.admin._ast import Exact
 from jobkit.admin._audit_rows import activity_of
+from jobkit.admin._compile import Compiler
 from jobkit.admin._context import Context
 from jobkit.admin._cursor import Cursor, Key, fingerprint
 from jobkit.admin._facts import Facts, error_class
@@ -48,7 +49,7 @@ from jobkit.admin.views import (
     StateCounts,
 )
 from jobkit.hookspecs import Resource
-from jobkit.jobs import JobState
+from jobkit.jobs import FINAL, JobState
 from jobkit.redact import REDACTED
 from jobkit.storage.schema import UTCDateTime
 
@@ -128,6 +129,8 @@ class JobReads:
             if not searcher.query.without_states().terms:
                 counts = _index_counts(searcher, cap)
                 return StateCounts(counts, searcher.around.now)
+            if finished_only(searcher.query):
+                return StateCounts(_finished_counts(searcher, cap), searcher.around.now)
             tally = searcher.tally(cap + 1)
             precision = "exact" if tally.edge is None else "at_least"
             found = {
@@ -337,6 +340,29 @@ def _index_counts(searcher: Searcher, cap: int) -> Mapping[JobState, Count]:
     counts = {state: Count(0) for state in JobState}
     counts |= {state: _index_count(searcher, state, cap) for state in states - STAGED}
     return counts | {state: count for state, count in _staged_counts(searcher).items() if state in states}
+
+
+def finished_only(query: Query) -> bool:
+    """Whether the query only says when jobs became final, which the indexes of the final states answer."""
+    rest = query.without_states()
+    return bool(rest.terms) and all(term.field == "finished" and not term.negated for term in rest)
+
+
+def _finished_counts(searcher: Searcher, cap: int) -> dict[JobState, Count]:
+    found = {state: Count(0) for state in JobState}
+    for state in searcher.query.states & FINAL:
+        alone = Compiler(searcher.app.tables, searcher.conn.dialect.name, searcher.around, frozenset({state}))
+        within = alone.condition(searcher.query.without_states())
+        rows = (
+            select(literal_column("1"))
+            .select_from(alone.jobs)
+            .where(state_condition(alone, frozenset({state})), within)
+            .limit(cap + 1)
+            .subquery()
+        )
+        count = searcher.conn.scalar(select(func.count()).select_from(rows)) or 0
+        found[state] = Count(cap, "at_least") if count > cap else Count(count)
+    return found
 
 
 def _staged_counts(searcher: Searcher) -> dict[JobState, Count]:

@@ -20,7 +20,7 @@ from jobkit.admin._compile import Compiler, exact
 from jobkit.admin._cursor import Key
 from jobkit.admin._facts import Facts, columns_of
 from jobkit.admin._fields import MAX_ID
-from jobkit.admin._match import Surroundings, matches
+from jobkit.admin._match import Surroundings, interval, matches
 from jobkit.admin._orders import Base, Walk, base_of, few, state_condition, walk_of
 from jobkit.jobs import FINAL, JobState
 
@@ -35,6 +35,8 @@ _FIRST_WINDOW: Final = 5_000
 _LARGEST_WINDOW: Final = 100_000
 _SLICE: Final = 0.15
 """Seconds that one slice should take."""
+_SKEW: Final = timedelta(hours=1)
+"""How far apart the clocks of those who insert may be, for ids to grow with the time of insertion."""
 _DISORDER: Final = timedelta(minutes=1)
 _BATCH: Final = 500
 STAGED: Final = frozenset({JobState.SCHEDULED, JobState.RETRYABLE})
@@ -71,7 +73,7 @@ class Searcher:
         self.conn = conn
         self.query = query
         self.around = around
-        self.compiler = Compiler(app.tables, conn.dialect.name, around)
+        self.compiler = Compiler(app.tables, conn.dialect.name, around, query.states)
         self.condition = self.compiler.condition(query)
         self.exact = exact(query)
         self._columns = columns_of(app.tables)
@@ -117,6 +119,8 @@ class Searcher:
         rest = self.query.without_states().without("sort")
         if walk.sort == "priority":
             rest = rest.without("queue")
+        if walk.sort == "time" and self.base.states <= FINAL:
+            rest = rest.without("finished")  # a range of the very index that is walked
         every = self.base.states == frozenset(JobState)
         if len(self.base.states) == 1 and self.base.states <= STAGED:
             return False
@@ -197,7 +201,13 @@ class Searcher:
         if low is None or high is None:
             return None, None
         asked = id_range(self.query)
-        return max(low, asked[0]), min(high, asked[1])
+        low, high = max(low, asked[0]), min(high, asked[1])
+        since, until = inserted_range(self.query, self.around.now)
+        if since is not None:
+            low = max(low, (self.id_at(since - _SKEW) or 0) + 1)
+        if until is not None:
+            high = min(high, self.id_at(until + _SKEW) or 0)
+        return low, high
 
     # -- rows
 
@@ -358,6 +368,19 @@ def id_range(query: Query) -> tuple[int, int]:
             low = max(low, min(start for start, _ in ranges))
             high = min(high, max(end for _, end in ranges))
     return low, high
+
+
+def inserted_range(query: Query, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """The times of insertion between which all matches lie, as far as `inserted:` says."""
+    since: datetime | None = None
+    until: datetime | None = None
+    for term in query:
+        if term.field != "inserted" or term.negated or len(term.values) != 1:
+            continue
+        start, end = interval(term.values[0], now)
+        since = start if since is None else max(since, start or since)
+        until = end if until is None else min(until, end or until)
+    return since, until
 
 
 def _range_of(value: Value) -> tuple[int, int]:

@@ -14,21 +14,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from jobkit.admin._ast import BARE, Exact, Order, Part, Query, Term
-from jobkit.admin._fields import JSON_VALUE, Field, Vocabulary, bare, nearest, path_of
+from jobkit.admin._ast import BARE, Exact, Order, Part, Query, Term, path_text, quoted
+from jobkit.admin._fields import FIELDS, JSON_VALUE, Field, Vocabulary, bare, nearest, path_of
 from jobkit.admin._scan import RawTerm, RawValue, Wrong, scan
 
 __all__ = [
+    "FIELDS",
     "MAX_LENGTH",
     "MAX_TERMS",
     "MAX_VALUES",
+    "SORTS",
+    "Field",
     "Order",
     "Parsed",
+    "Part",
     "Problem",
     "Query",
     "Term",
     "Vocabulary",
     "parse",
+    "path_text",
+    "quoted",
     "refuse_hidden",
 ]
 

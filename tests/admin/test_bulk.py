@@ -18,8 +18,8 @@ from tests.admin.support import ADMIN, NOW, FixedClock, add, put, row
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobkit.admin._bulk.CHUNK", {"sqlite": 10, "postgresql": 10})
-    monkeypatch.setattr("jobkit.admin._bulk.PAUSE", {"sqlite": 0.0, "postgresql": 0.0})
+    monkeypatch.setattr("jobkit.admin._bulk_runner.CHUNK", {"sqlite": 10, "postgresql": 10})
+    monkeypatch.setattr("jobkit.admin._bulk_runner.PAUSE", {"sqlite": 0.0, "postgresql": 0.0})
 
 
 def states(app: Core) -> dict[str, int]:

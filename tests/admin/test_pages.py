@@ -187,3 +187,42 @@ def test_facets_are_terms_that_narrow_the_list(app: Core) -> None:
     for values in facets.values():
         for value in values:
             assert len(reads.jobs(value.term).jobs) == value.count
+
+
+def test_counts_by_time_of_the_end_are_those_of_the_list(app: Core) -> None:
+    add(
+        app,
+        *(
+            row(state=state, **{f"{state}_at": ago(hours=n)})
+            for n in range(5)
+            for state in ("completed", "discarded")
+        ),
+    )
+    add(app, row())
+    reads = Reads(app, ADMIN)
+    for query in (
+        "finished:<150m",
+        "finished:1h..3h",
+        "state:completed finished:>90m",
+        "finished:<2h finished:>30m",
+    ):
+        counts = reads.states(query).counts
+        assert sum(count.value for count in counts.values()) == len(
+            reads.jobs(query.removeprefix("state:completed ")).jobs
+        )
+        assert reads.count(query).count.value == len(reads.jobs(query).jobs)
+
+
+def test_a_time_of_insertion_bounds_the_search_and_loses_nothing(
+    lite: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobkit.admin._orders.SPARSE", 5)
+    add(lite, *(row(inserted_at=ago(hours=200 - n, minutes=(n * 37) % 40)) for n in range(200)))
+    reads = Reads(lite, ADMIN)
+    page = reads.jobs("inserted:10h..20h", limit=200)
+    assert page.searched is not None
+    assert page.searched.rows < 20
+    by_hand = [
+        job.id for job in reads.jobs("", limit=200).jobs if ago(hours=20) <= job.inserted_at <= ago(hours=10)
+    ]
+    assert [job.id for job in page.jobs] == by_hand
