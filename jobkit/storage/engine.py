@@ -29,6 +29,7 @@ from jobkit.storage.sqlite_engine import (
     configure,
     configure_sqlite,
     execute_patiently,
+    keep_no_reader,
     open_for_reading,
     real_begin,
     sqlite_configured,
@@ -106,6 +107,7 @@ def read_engine(config: DatabaseSettings) -> Engine:
             "sqlite://", creator=lambda: open_for_reading(url), poolclass=QueuePool, pool_size=5
         )
         real_begin(engine, default="DEFERRED")
+        keep_no_reader(engine)
     else:
         engine = _postgres(url, config, pooled=True)
         event.listen(engine, "begin", _read_only)

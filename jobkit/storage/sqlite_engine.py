@@ -32,6 +32,7 @@ __all__ = [
     "configure",
     "configure_sqlite",
     "execute_patiently",
+    "keep_no_reader",
     "open_for_reading",
     "real_begin",
     "sqlite_configured",
@@ -78,9 +79,32 @@ def configure(engine: Engine, synchronous: str) -> None:
             record.info["jobkit_prepared"] = raw
 
     event.listen(engine, "checkout", prepare)
+    keep_no_reader(engine)
     real_begin(engine, default="IMMEDIATE")
     if patient:
         event.listen(engine, "do_execute", execute_patiently)
+
+
+def keep_no_reader(engine: Engine) -> None:
+    """Pool no connection to a file that may not be written to.
+
+    SQLite shares one process's way of opening a file's shared memory among all its connections: a single one left from
+    the time when the file was read-only would keep those that come later from writing.
+    """
+
+    def opened(raw: Any, record: ConnectionPoolEntry) -> None:
+        cursor = raw.cursor()
+        cursor.execute("PRAGMA database_list")
+        file = cursor.fetchone()[2]
+        cursor.close()
+        record.info["jobkit_reader"] = bool(file) and not os.access(file, os.W_OK)
+
+    def returned(raw: Any, record: ConnectionPoolEntry) -> None:
+        if raw is not None and record.info.get("jobkit_reader"):
+            record.invalidate()
+
+    event.listen(engine, "connect", opened)
+    event.listen(engine, "checkin", returned)
 
 
 def _prepare_sqlite(raw: Any, synchronous: str, *, busy_timeout: int) -> None:

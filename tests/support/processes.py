@@ -7,6 +7,7 @@ is known without asking jobkit.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -67,13 +68,21 @@ class Change(NamedTuple):
 class NodeProcess:
     """One `jobkit run`, with its log in a file."""
 
-    def __init__(self, command: Sequence[str], log: Path, *, cwd: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, *, cwd: Path, env: dict[str, str], humble: bool = False
+    ) -> None:
         self.log = log
         self.expected = True
         """Whether it should be running."""
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                command, cwd=cwd, env=env, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+                command,
+                cwd=cwd,
+                env=env,
+                preexec_fn=_give_up_override if humble and os.getuid() == 0 else None,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
             )
 
     @property
@@ -138,6 +147,12 @@ class NodeProcess:
         return int(psutil.Process(self.pid).memory_info().rss)
 
 
+def _give_up_override() -> None:
+    """Drop CAP_DAC_OVERRIDE, by which root writes to whatever is read-only."""
+    drop_from_bounding_set, dac_override = 24, 1
+    ctypes.CDLL(None).prctl(drop_from_bounding_set, dac_override, 0, 0, 0)
+
+
 class Rig:
     """One database, the nodes on it, and what became of the jobs."""
 
@@ -165,14 +180,15 @@ class Rig:
         *arguments: str,
         url: str | None = None,
         ready: bool = True,
+        humble: bool = False,
         imports: Sequence[str] = ("--import", "tests.support.chores"),
         **env: str,
     ) -> NodeProcess:
-        """Start a node; `ready` waits until it claims."""
+        """Start a node; `ready` waits until it claims; `humble`: root or not, file modes count for it."""
         command = [sys.executable, "-m", "jobkit", "run", "--db", url or self.url, "--queues", self.queues]
         log = self.folder / f"node-{len(self.nodes) + 1}.log"
         node = NodeProcess(
-            [*command, *imports, *arguments], log, cwd=self.folder, env={**self.env, **env}
+            [*command, *imports, *arguments], log, cwd=self.folder, env={**self.env, **env}, humble=humble
         )
         self.nodes.append(node)
         if ready:
