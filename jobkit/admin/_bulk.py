@@ -16,7 +16,7 @@ from sqlalchemy import func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from jobkit.admin._bulk_plan import Plan, edit_values
-from jobkit.admin._bulk_runner import Runner
+from jobkit.admin._bulk_runner import LEASE, Runner
 from jobkit.admin._desk import Desk, Draft
 from jobkit.admin._job_actions import checked_edit
 from jobkit.admin._operation_rows import operation_rows
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from jobkit.core import Core
 
-__all__ = ["BulkActions"]
+__all__ = ["BulkActions", "abandoned"]
 
 MAX_SELECTED: Final = 10_000
 MAX_SPREAD: Final = timedelta(days=7)
@@ -48,6 +48,13 @@ class Request:
     spread: timedelta | None = None
     max_jobs: int | None = None
     reason: str = ""
+
+
+def abandoned(app: Core, conn: Connection, now: datetime) -> list[int]:
+    """Open operations whose lease has run out, or that nobody has begun for as long."""
+    c = app.tables.operations.c
+    left = or_(c.lease_until < now, c.lease_until.is_(None) & (c.updated_at < now - LEASE))
+    return list(conn.scalars(select(c.id).where(c.state.in_(["pending", "running"]), left).order_by(c.id)))
 
 
 class BulkActions:
@@ -167,19 +174,9 @@ class BulkActions:
 
     def run_open(self, stop: Callable[[], bool] | None) -> int:
         """Works on all that no living process holds."""
-        table, finished = self._app.tables.operations, 0
+        finished = 0
         with self._desk.context.reading() as conn:
-            now = self._desk.context.now
-            ids = list(
-                conn.scalars(
-                    select(table.c.id)
-                    .where(
-                        table.c.state.in_(["pending", "running"]),
-                        or_(table.c.lease_until.is_(None), table.c.lease_until < now),
-                    )
-                    .order_by(table.c.id)
-                )
-            )
+            ids = abandoned(self._app, conn, self._desk.context.now)
         for operation_id in ids:
             if stop is not None and stop():
                 break

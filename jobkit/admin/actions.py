@@ -147,7 +147,9 @@ class Actions:
         return self._bulk.run(operation_id, progress, stop)
 
     def run_open_operations(self, *, stop: Callable[[], bool] | None = None) -> int:
-        """Works on every open operation that no living process holds; returns how many were finished."""
+        """Works on every open operation that nobody has worked on for a minute; returns how many were
+        finished.
+        """
         return self._bulk.run_open(stop)
 
     def cancel_operation(self, operation_id: int, *, reason: str = "") -> OperationView:

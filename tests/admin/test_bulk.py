@@ -9,6 +9,7 @@ from sqlalchemy import func, select, update
 
 from jobkit.admin.actions import Actions
 from jobkit.admin.errors import Conflict, Invalid, NotFound, QueryRefused
+from jobkit.admin.plugin import Finisher
 from jobkit.admin.reads import Reads
 from jobkit.admin.results import Ids, JobEdit, Matching
 from jobkit.core import Core
@@ -247,3 +248,16 @@ def test_a_bulk_retry_works_while_others_write(app: Core) -> None:
     done = actions.run_operation(started.id, progress=claim)
     assert (done.done, done.skipped) == (40, 0)
     assert len(claimed) == len(set(claimed)) >= 20
+
+
+def test_a_node_finishes_what_a_dead_process_left(app: Core) -> None:
+    add(app, *(row(state="discarded") for _ in range(15)))
+    started = Actions(app, ADMIN).start("retry", Matching("state:discarded"))
+    finisher = Finisher(app)
+    with app.engine.connect() as conn:
+        assert finisher.tick(conn, app.clock.now()) == 0, "its starter has had no time to begin"
+        assert isinstance(app.clock, FixedClock)
+        app.clock.advance(timedelta(minutes=2))
+        assert finisher.tick(conn, app.clock.now()) == 1
+    assert finisher.wait(30)
+    assert Reads(app, ADMIN).operation(started.id).done == 15
