@@ -166,10 +166,12 @@ class Executor:
         if run.ended:
             return
         run.ended = True
-        self._deliver(self._settler.settle(run, result), result)
-        self.runs.pop(run.number, None)
-        if run.producer is not None:
-            run.producer.released()
+        try:
+            self._deliver(self._settler.settle(run, result), result)
+        finally:  # were it ever to fail, the heartbeat would find the row without a lease, and give it back
+            self.runs.pop(run.number, None)
+            if run.producer is not None:
+                run.producer.released()
 
     def around(self) -> Sequence[Implementation]:
         """See RunnerHost."""

@@ -177,9 +177,11 @@ class Poller:
         producer.answered(asked, len(jobs), full)
         if self.left is not None:
             self.left -= len(jobs)
-        self._accept(producer, jobs, at)
-        if over:
-            self._round_over()
+        try:
+            self._accept(producer, jobs, at)
+        finally:
+            if over:
+                self._round_over()
 
     def _claim_failed(self, producer: Producer, asked: int, at: datetime) -> None:
         pause = pause_after(producer.failures + 1, self._clock.random())
@@ -189,9 +191,11 @@ class Poller:
     def _found(self, due: Sequence[str]) -> None:
         for name in due:
             self._producers[name].wake()
-        if not due:
-            self.quiet()
-        self._round_over()
+        try:
+            if not due:
+                self.quiet()
+        finally:
+            self._round_over()
 
     def _round_over(self) -> None:
         self._in_round = False
