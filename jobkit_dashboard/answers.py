@@ -134,7 +134,10 @@ def _error_page(ctx: Context, page: Page, failure: Failure) -> str:
     try:
         return ctx.dash.renderer.page(page, ctx)
     except Exception:  # noqa: BLE001 - the last resort must not fail
-        return f"<!doctype html><html lang=en><title>Error</title><h1>Error {failure.status}</h1>"
+        return (
+            f"<!doctype html><html lang=en><title>Error</title><h1>Error {failure.status}</h1>"
+            f"<p>request {ctx.request.request_id}</p></html>"
+        )
 
 
 def sign_in(ctx: Context) -> Response:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
-from jobkit.admin._audit_rows import write_audit
+from jobkit.admin.audit import write_audit
 from jobkit.admin.guard import database_errors
 from jobkit.core import Core
 from jobkit.errors import JobkitError

@@ -5,6 +5,7 @@ Invariant: badges come from one shared snapshot, never from counts of a page's o
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -14,6 +15,8 @@ from jobkit.errors import NotMigrated
 from jobkit_dashboard.context import Context
 
 __all__ = ["Link", "navigation"]
+
+log = logging.getLogger("jobkit.dashboard")
 
 _PAGES: Final = (
     ("overview", "Overview", "/"),
@@ -62,6 +65,9 @@ def _badges(ctx: Context) -> dict[str, tuple[str, str]]:
         return ctx.dash.samples.get(("badges", ctx.audience), lambda: _counted(ctx), least=5.0).value
     except (AdminError, NotMigrated):
         return {}  # the page itself says what is wrong
+    except Exception:
+        log.exception("the badges of the navigation could not be counted")
+        return {}
 
 
 def _counted(ctx: Context) -> dict[str, tuple[str, str]]:

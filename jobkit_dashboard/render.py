@@ -15,7 +15,16 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined, TemplateNotFound
+from jinja2 import (
+    BaseLoader,
+    BytecodeCache,
+    ChoiceLoader,
+    Environment,
+    PackageLoader,
+    StrictUndefined,
+    TemplateNotFound,
+)
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from jobkit_dashboard import text
@@ -59,6 +68,22 @@ class _PluginLoader(BaseLoader):
         return source, template, lambda: True
 
 
+class _Compiled(BytecodeCache):
+    """Compiled templates, kept in memory: the dashboards of one process compile each template once."""
+
+    kept: Final[dict[str, bytes]] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self.kept:
+            bucket.bytecode_from_string(self.kept[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self.kept[bucket.key] = bucket.bytecode_to_string()
+
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        return f"{name} {filename}"
+
+
 class Renderer:
     """Draws templates."""
 
@@ -71,6 +96,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=_Compiled(),
             extensions=["jinja2.ext.loopcontrols"],
         )
         self.environment.filters.update(

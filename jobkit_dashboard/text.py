@@ -21,6 +21,7 @@ __all__ = [
     "duration",
     "exact",
     "finalize",
+    "json_source",
     "json_text",
     "number",
     "visible",
@@ -109,6 +110,11 @@ def clock_text(value: datetime, zone: tzinfo) -> str:
 def json_text(value: object) -> str:
     """A value as indented JSON; what JSON has no word for becomes text."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def json_source(value: object) -> str:
+    """A value as JSON to be edited: the same value when it is read back, and no invisible character in it."""
+    return _ODD.sub(lambda match: json.dumps(match[0])[1:-1], json_text(value))
 
 
 def is_mapping(value: object) -> bool:

@@ -17,7 +17,7 @@ _FEATURES: Final = (
     "accelerometer", "autoplay", "camera", "clipboard-read", "display-capture", "encrypted-media", "fullscreen",
     "geolocation", "gyroscope", "hid", "identity-credentials-get", "idle-detection", "magnetometer", "microphone",
     "midi", "payment", "picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "serial", "usb",
-    "web-share", "xr-spatial-tracking",
+    "xr-spatial-tracking",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import { startClip } from "./clip.js";
 import { startMenus } from "./menus.js";
 
 document.documentElement.classList.add("scripted");
+if (matchMedia("(max-width: 1000px)").matches) document.querySelector("details.facets")?.removeAttribute("open");
 startTimes();
 startSelect();
 startMenus();

@@ -18,7 +18,8 @@ function relative(then) {
 export function drawTimes(root = document) {
   if (!absolute) {
     for (const time of root.querySelectorAll("time[datetime]")) {
-      const text = relative(Date.parse(time.dateTime));
+      const words = relative(Date.parse(time.dateTime));
+      const text = "keep" in time.dataset ? `${time.title} (${words})` : words;
       if (time.textContent !== text) time.textContent = text;
     }
   }

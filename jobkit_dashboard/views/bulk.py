@@ -51,7 +51,7 @@ def _asked(ctx: Context) -> tuple[JobAction, Selection]:
 
 
 def _id(text: str) -> int:
-    if not text.isdecimal() or len(text) > 19:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 19:
         raise Invalid(f"{text[:40]!r} is no job's id")
     return int(text)
 
@@ -95,7 +95,7 @@ def _many(preview: Preview) -> str:
 
 def _to_type(preview: Preview) -> str:
     """What has to be typed before going on; empty where nothing has to be."""
-    return str(preview.will_change.value) if preview.type_count else ""
+    return str(preview.will_change.value) if preview.type_count and preview.will_change.value > 1 else ""
 
 
 def start(ctx: Context) -> Reply:

@@ -30,8 +30,8 @@ CSV_COLUMNS: Final = (
 def cell(value: object) -> str:
     """A value for CSV: nothing that a spreadsheet would take for a formula."""
     text = "" if value is None else value if isinstance(value, str) else str(value)
-    text = visible(text)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    formula = text[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return ("'" if formula else "") + visible(text)
 
 
 def export_jobs(ctx: Context) -> Reply:

@@ -11,7 +11,7 @@ from jobkit.admin.results import InsertPreview, InsertRequest, JobEdit
 from jobkit.errors import ArgsError
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.replies import Page, Redirect, Reply
-from jobkit_dashboard.text import json_text
+from jobkit_dashboard.text import json_source
 from jobkit_dashboard.times import parse_local, parse_span
 from jobkit_dashboard.views.job import job_id_of
 
@@ -38,7 +38,7 @@ def _blank(ctx: Context) -> dict[str, str]:
         job = ctx.reads.job(int(clone))
         values |= {
             "worker": job.job.worker,
-            "args": json_text(job.args),
+            "args": json_source(job.args),
             "queue": job.job.queue,
             "priority": str(job.job.priority),
             "max_attempts": str(job.job.max_attempts),

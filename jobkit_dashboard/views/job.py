@@ -152,9 +152,15 @@ def run_plugin_action(ctx: Context) -> Reply:
     action = brought.item
     said = ctx.dash.extensions.call(plugin, f"action {name}", lambda: str(action.run(given, job)), 2.0)
     note(
-        ctx.app, ctx.actor, f"{plugin}.{name}", "failed" if said is None else "ok", kind="job", ids=(str(job.job.id),), reason=said or "",
+        ctx.app,
+        ctx.actor,
+        f"{plugin}.{name}",
+        "failed" if said is None else "ok",
+        kind="job",
+        ids=(str(job.job.id),),
+        reason=said or "",
         request_id=ctx.request.request_id,
-    )  # fmt: skip
+    )
     return Redirect(
         ctx.url(f"/jobs/{job.job.id}", plugin=f"{action.label}: {'done' if said is not None else 'failed'}")
     )
