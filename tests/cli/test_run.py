@@ -130,6 +130,7 @@ def test_a_node_ends_after_so_many_jobs(ready: Cli) -> None:
     assert states(ready).count("completed") == 3
 
 
+@pytest.mark.slow
 def test_a_node_ends_once_it_is_larger_than_allowed(lite: Cli) -> None:
     lite.ok("migrate")
     with running(lite, "--no-cron", "--max-memory", "17MB") as node:
@@ -266,6 +267,7 @@ def test_several_processes_share_the_work_and_one_signal_stops_them_all(ready: C
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_started_again(lite: Cli) -> None:
     lite.ok("migrate")
     port = free_port()
@@ -278,6 +280,7 @@ def test_a_process_that_dies_is_started_again(lite: Cli) -> None:
         assert node.end(signal.SIGINT) == ExitCode.OK
 
 
+@pytest.mark.slow
 def test_processes_are_replaced_after_so_many_jobs(lite: Cli) -> None:
     lite.ok("migrate")
     lite.app().enqueue_all([samplejobs.add(a=n) for n in range(6)])
@@ -301,6 +304,7 @@ def test_drained_processes_are_not_started_again(lite: Cli) -> None:
     assert states(lite) == ["completed"]
 
 
+@pytest.mark.slow
 def test_processes_end_with_a_supervisor_that_was_killed(lite: Cli) -> None:
     lite.ok("migrate")
     with running(lite, "--processes", "2", "--no-cron") as node:
@@ -317,6 +321,7 @@ def test_the_supervisor_keeps_its_own_options_from_the_children() -> None:
     assert found[2:] == ["jobkit", "run", "--queues", "a:1", "--drain"]
 
 
+@pytest.mark.slow
 def test_reload_restarts_when_a_file_changes(lite: Cli) -> None:
     lite.ok("migrate")
     module = lite.folder / "mine.py"

@@ -1,0 +1,192 @@
+"""`jobkit init`, `migrate`, `config` and `completion`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobkit.cli.exitcodes import ExitCode
+from tests.cli.support import Cli, Seeded
+
+# -- init
+
+
+def bare(cli: Cli) -> dict[str, str]:
+    """No settings from the environment."""
+    return {"JOBKIT_DATABASE_URL": "", "JOBKIT_IMPORTS": ""}
+
+
+def test_init_makes_a_project_that_works_with_the_commands_it_names(
+    lite: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lite.folder)
+    made = lite.json("init", "--no-input", env=bare(lite))
+    assert made["files"] == ["jobkit.toml", "jobs.py"]
+    environment = {
+        k: v for k, v in lite.environment().items() if k not in ("JOBKIT_DATABASE_URL", "JOBKIT_IMPORTS")
+    }
+    for line in (*made["next"][:-1], "jobkit run --drain --no-cron"):
+        words = line.split()[1:]
+        found = subprocess.run(
+            lite.command(*words),
+            env=environment,
+            cwd=lite.folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert found.returncode == 0, found.stderr
+    assert "hello, you" in found.stderr
+
+
+def test_init_never_overwrites_silently(lite: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lite.folder)
+    Path("jobs.py").write_text("mine")
+    refused = lite("init", "--no-input", env=bare(lite))
+    assert refused.exit_code == ExitCode.CONFLICT
+    assert "--force" in refused.stderr
+    assert Path("jobs.py").read_text() == "mine"
+    assert not Path("jobkit.toml").exists()
+    lite.ok("init", "--no-input", "--force", env=bare(lite))
+    assert Path("jobs.py").read_text() != "mine"
+
+
+def test_init_writes_no_password_and_says_when_the_database_is_away(
+    lite: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lite.folder)
+    url = "postgresql://me:hunter2secret@127.0.0.1:1/app?connect_timeout=2"
+    result = lite("init", "--no-input", "--db", url, env=bare(lite))
+    assert result.exit_code == ExitCode.DATABASE
+    assert "hunter2secret" not in Path("jobkit.toml").read_text() + result.stdout + result.stderr
+    assert "JOBKIT_DATABASE_URL" in Path("jobkit.toml").read_text()
+
+
+# -- migrate
+
+
+def test_migrating_twice_does_nothing_the_second_time(cli: Cli) -> None:
+    assert cli("migrate", "--check").exit_code == ExitCode.SCHEMA
+    assert cli.json("migrate", "--dry-run")["items"]
+    assert cli.json("migrate")["items"]
+    assert cli.json("migrate")["items"] == []
+    cli.ok("migrate", "--check")
+    assert all(step["applied_at"] for step in cli.json("migrate", "status")["items"])
+
+
+def test_migrating_down_asks_and_removes_the_tables(cli: Cli, seeded: Seeded) -> None:
+    assert cli("migrate", "down", "--to", "0").exit_code == ExitCode.USAGE
+    cli.ok("jobs")
+    assert cli.json("migrate", "down", "--to", "0", "--dry-run")["items"]
+    cli.ok("migrate", "down", "--to", "0", "--yes")
+    assert cli("jobs").exit_code == ExitCode.SCHEMA
+
+
+def test_the_sql_of_migrations_touches_no_database(lite: Cli) -> None:
+    for dialect in ("sqlite", "postgresql"):
+        assert "CREATE TABLE jobkit_jobs" in lite.ok("migrate", "sql", "--dialect", dialect).stdout
+    assert not (lite.folder / "jobkit-test.db").exists()
+
+
+def test_the_sql_may_be_shown_while_it_runs(cli: Cli) -> None:
+    assert "CREATE TABLE" in cli.ok("migrate", "--show-sql").stderr
+
+
+def test_an_unknown_plugin_has_no_tables(lite: Cli) -> None:
+    assert lite("migrate", "--plugin", "nobody").exit_code == ExitCode.NOT_FOUND
+
+
+# -- config
+
+
+def test_each_setting_says_where_it_came_from(lite: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lite.folder)
+    Path("jobkit.toml").write_text('dead_after = "20s"\nqueues = "a:1"\n')
+    found = lite.json("config", "show", "--queues", "b:2", "--set", "plugins.pruner.batch=7")["items"]
+    origins = {row["name"]: (row["value"], row["origin_kind"]) for row in found}
+    assert origins["dead_after"] == ("20s", "file")
+    assert origins["queues"] == ("b:2", "command line")
+    assert origins["database_url"][1] == "environment"
+    assert origins["arm"] == ("auto", "default")
+    assert origins["plugins.pruner.batch"] == ("7", "command line")
+
+
+def test_passwords_are_masked(lite: Cli) -> None:
+    url = "postgresql://me:hunter2secret@127.0.0.1/app"
+    for form in ("--table", "--json", "--tsv"):
+        printed = lite.ok("config", "show", "--db", url, form).stdout
+        assert "hunter2secret" not in printed
+        assert "***" in printed
+
+
+def test_a_check_names_misspelt_variables(lite: Cli) -> None:
+    result = lite("config", "check", env={"JOBKIT_DEAD_AFTR": "20s"})
+    assert result.exit_code == ExitCode.PROBLEMS
+    assert "JOBKIT_DEAD_AFTER" in result.stdout
+    lite.ok("config", "check")
+
+
+# -- completion
+
+
+def complete(cli: Cli, line: str, **env: str) -> list[str]:
+    """What bash is offered for the last word of a line."""
+    words = line.split(" ")
+    found = subprocess.run(
+        [sys.executable, "-m", "jobkit"],
+        env=cli.environment(
+            _JOBKIT_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **env
+        ),
+        cwd=cli.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.stderr == ""
+    return [row.partition(",")[2] for row in found.stdout.splitlines()]
+
+
+def test_commands_options_and_values_are_completed(cli: Cli, seeded: Seeded) -> None:
+    assert complete(cli, "jobkit jo") == ["jobs"]
+    assert complete(cli, "jobkit jobs re") == ["retry"]
+    assert "--queue" in complete(cli, "jobkit jobs list --q")
+    assert complete(cli, "jobkit jobs list --state disc") == ["discarded"]
+
+    def offered() -> bool:
+        for file in cli.folder.glob("cache/jobkit/completion-*"):
+            if "done" not in json.loads(file.read_text()):
+                os.utime(file, (time.time() - 30, time.time() - 30))
+        return complete(cli, "jobkit queues pause ma") == ["mail", "mailers"]
+
+    assert any(offered() for _ in range(5))
+    assert complete(cli, "jobkit jobs list queue:mai") == ["queue:mail", "queue:mailers"]
+    assert str(seeded["retryable"]) in complete(cli, "jobkit jobs show ")
+    assert complete(cli, "jobkit jobs list --tag let") == ["letter"]
+
+
+def test_completion_is_silent_whatever_is_wrong_and_imports_no_app(lite: Cli) -> None:
+    (lite.folder / "loud.py").write_text("open('imported', 'w').close()\nraise SystemExit(3)\n")
+    away = "postgresql://postgres@127.0.0.1:1/nowhere"
+    assert complete(lite, "jobkit queues pause ", JOBKIT_DATABASE_URL=away, JOBKIT_IMPORTS="loud") == []
+    assert complete(lite, "jobkit queues pause ", JOBKIT_DEAD_AFTER="soon") == []
+    assert not (lite.folder / "imported").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_is_printed_or_installed(
+    lite: Cli, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(lite.folder))
+    script = lite.ok("completion", shell).stdout
+    assert "_JOBKIT_COMPLETE" in script
+    lite.ok("completion", shell, "--install")
+    written = [path for path in lite.folder.rglob("*jobkit*") if path.is_file()]
+    assert any(path.read_text().strip() == script.strip() for path in written)
