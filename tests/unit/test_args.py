@@ -21,6 +21,7 @@ from jobkit._encoding import MAX_DEPTH, _as_jsonb
 from jobkit.errors import ArgsError
 from jobkit.jobs import JobInfo
 from jobkit.workers import Worker, decode, encode
+from tests.support.ids import stable
 
 
 class Colour(Enum):
@@ -281,7 +282,7 @@ WRONG: list[Worker] = [
 ]
 
 
-@pytest.mark.parametrize("value", WRONG, ids=str)
+@pytest.mark.parametrize("value", WRONG, ids=stable)
 def test_JA4_values_of_the_wrong_type_are_refused(value: Worker) -> None:
     with pytest.raises(ArgsError, match=r"^holder: "):
         encode(value)
@@ -313,7 +314,7 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize("value", LOST, ids=str)
+@pytest.mark.parametrize("value", LOST, ids=stable)
 def test_JA4_values_whose_type_JSON_would_lose_are_refused_where_no_type_is_declared(value: object) -> None:
     for worker in (Loose(value), Anything(value)):
         with pytest.raises(ArgsError):
@@ -435,7 +436,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("text", BROKEN, ids=repr)
+@pytest.mark.parametrize("text", BROKEN, ids=stable)
 def test_JA6_args_that_do_not_decode_are_an_ArgsError(text: str | bytes) -> None:
     with pytest.raises(ArgsError, match=r"^holder: args do not decode"):
         decode(Holder, text)

@@ -28,6 +28,7 @@ from jobkit.jobs import (
     Unique,
 )
 from jobkit.workers import Worker, worker
+from tests.support.ids import stable
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 YEARS = timedelta(days=36_525)
@@ -130,7 +131,7 @@ def test_RT3_priority_and_max_attempts_are_clamped(number: int) -> None:
 NO_NUMBERS = [True, False, 1.0, float("nan"), "1", None, 1j, [1]]
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=stable)
 @pytest.mark.parametrize("option", ["priority", "max_attempts"])
 def test_RT3_what_is_no_whole_number_is_refused(option: str, value: object) -> None:
     options: Any = {option: value}
@@ -138,7 +139,7 @@ def test_RT3_what_is_no_whole_number_is_refused(option: str, value: object) -> N
         Send(1).job(**options)
 
 
-@pytest.mark.parametrize("queue", ["", "a b", "ä", "a\n", "x" * 129, None, 5, b"a", "a:b"], ids=repr)
+@pytest.mark.parametrize("queue", ["", "a b", "ä", "a\n", "x" * 129, None, 5, b"a", "a:b"], ids=stable)
 def test_a_queue_s_name_is_checked(queue: Any) -> None:
     with pytest.raises(ArgsError, match=r"queue: .* is no name"):
         Send(1).job(queue=queue)
@@ -211,7 +212,7 @@ BAD_META: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("meta", BAD_META, ids=repr)
+@pytest.mark.parametrize("meta", BAD_META, ids=stable)
 def test_JA4_meta_that_does_not_survive_JSON_is_refused(meta: Any) -> None:
     with pytest.raises(ArgsError, match=r"^meta: "):
         Send(1).job(meta=meta)
@@ -289,14 +290,14 @@ PAST = [
 ]
 
 
-@pytest.mark.parametrize("at", PAST, ids=str)
+@pytest.mark.parametrize("at", PAST, ids=stable)
 def test_SC3_a_schedule_time_in_the_past_means_now(at: datetime) -> None:
     job = row(plain().job(schedule_at=at))
     assert (job.state, job.scheduled_at, job.inserted_at) == ("available", NOW, NOW)
 
 
 @pytest.mark.parametrize(
-    "delay", [-1, -0.5, timedelta(days=-400), timedelta.min, 0, 0.0, timedelta(0)], ids=str
+    "delay", [-1, -0.5, timedelta(days=-400), timedelta.min, 0, 0.0, timedelta(0)], ids=stable
 )
 def test_SC3_a_delay_of_nothing_or_less_means_now(delay: Any) -> None:
     job = row(plain().job(schedule_in=delay))
@@ -406,7 +407,7 @@ def test_jobkit_s_own_callers_may_set_reserved_meta() -> None:
     assert job.tags == '["cron"]'
 
 
-@pytest.mark.parametrize("wrong", [Send, plain, None, "send", {"user_id": 1}], ids=str)
+@pytest.mark.parametrize("wrong", [Send, plain, None, "send", {"user_id": 1}], ids=stable)
 def test_only_job_values_can_be_enqueued(wrong: Any) -> None:
     with pytest.raises(
         ArgsError, match=r"expected, not (the class Send; call it|the function plain itself|\w+)"

@@ -32,6 +32,7 @@ from jobkit.workers import (
     worker,
     worker_of,
 )
+from tests.support.ids import stable
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForCheckers
@@ -171,7 +172,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=stable)
 def test_RT3_wrong_settings_are_refused_at_definition_naming_the_place(options: dict[str, Any]) -> None:
     with pytest.raises(WorkerDefinitionError, match=r"Bad \(.*test_workers\.py"):
 
@@ -356,14 +357,14 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=str)
+@pytest.mark.parametrize("body", BODIES, ids=stable)
 def test_ER7_a_body_that_is_no_plain_or_async_function_is_refused(body: object) -> None:
     with pytest.raises(WorkerDefinitionError, match="body"):
         types.new_class("Bad", (Worker,), {}, lambda ns: ns.update(perform=body))
 
 
 @pytest.mark.parametrize(
-    "fn", [generator, async_generator, functools.partial(print), print, 5, "x", Card], ids=str
+    "fn", [generator, async_generator, functools.partial(print), print, 5, "x", Card], ids=stable
 )
 def test_ER7_only_functions_become_workers(fn: Any) -> None:
     with pytest.raises(WorkerDefinitionError, match="body"):
@@ -593,7 +594,7 @@ def test_RT5_default_backoff_is_jittered() -> None:
         (float("inf"), timedelta(days=36_525)),
         (-1, timedelta(0)),
     ],
-    ids=str,
+    ids=stable,
 )
 def test_RT1_a_worker_s_own_backoff_is_brought_into_range(given: Any, expected: timedelta) -> None:
     class Own(Worker):
