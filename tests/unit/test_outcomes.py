@@ -30,7 +30,9 @@ def test_an_outcome_can_be_raised_from_deep_inside() -> None:
     assert str(caught.value) == "no such account"
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 10**400, timedelta(days=40_000), timedelta(-1)])
+@pytest.mark.parametrize(
+    "delay", [-1, float("nan"), float("inf"), 10**400, timedelta(days=40_000), timedelta(-1)]
+)
 def test_SC5_a_delay_out_of_range_is_refused(delay: object) -> None:
     with pytest.raises(ValueError, match="100 years"):
         Snooze(delay)  # type: ignore[arg-type]
