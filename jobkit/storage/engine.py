@@ -59,6 +59,8 @@ __all__ = [
 log = logging.getLogger("jobkit.storage")
 
 _UTC: Final = "SET TIME ZONE 'UTC';"
+_LET_GO: Final = "SET idle_in_transaction_session_timeout = '20s';"
+"""A process that is suspended within a transaction must not hold its locks, and up its own rescue, for ever."""
 _BY_INDEX: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
 """A queue's table is empty when the first plans are made and may hold a million rows a minute later."""
 _READ_TIMEOUT_MS: Final = 15_000
@@ -191,7 +193,7 @@ def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool, autocommit: b
         if prepare == "off" or (prepare == "auto" and pooler):
             raw.prepare_threshold = None
         if not pooler:  # which would hand our settings on to others
-            _set_up_session(raw, _UTC + (_BY_INDEX if autocommit else ""))
+            _set_up_session(raw, _UTC + ("" if pooled else _LET_GO) + (_BY_INDEX if autocommit else ""))
 
     event.listen(engine, "connect", opened)
     if pooled:
