@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import insert, text
 
 from jobkit.admin.reads import Reads
 from jobkit.config import Config
@@ -79,12 +79,12 @@ def seed(app: Core, jobs: int) -> float:
     """Inserts that many jobs; returns the seconds it took."""
     dialect = app.dialect
     table = app.engine.dialect.identifier_preparer.format_table(app.tables.jobs)
-    insert, now = text(re.sub(r"(?<!\w):(?=\d)", r"\\:", statement(dialect, table))), datetime.now(UTC)
+    filling, now = text(re.sub(r"(?<!\w):(?=\d)", r"\\:", statement(dialect, table))), datetime.now(UTC)
     began = time.perf_counter()
     for first in range(1, jobs + 1, CHUNK):
         with app.engine.begin() as conn:
             conn.execute(
-                insert,
+                filling,
                 {
                     "first": first,
                     "final": min(first + CHUNK - 1, jobs),
@@ -98,6 +98,20 @@ def seed(app: Core, jobs: int) -> float:
         with app.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
             conn.exec_driver_sql(f"VACUUM ANALYZE {table}")
     return time.perf_counter() - began
+
+
+def seed_states(app: Core, worker: str, queue: str, counts: Mapping[str, int]) -> None:
+    """Inserts plain jobs of one worker, so many in each state."""
+    jobs, now = app.tables.jobs, datetime.now(UTC)
+    for state, count in counts.items():
+        ended = {f"{state}_at": now} if state in ("completed", "cancelled", "discarded") else {}
+        fixed = {"state": state, "queue": queue, "worker": worker, "inserted_at": now, "scheduled_at": now}
+        for first in range(0, count, CHUNK):
+            rows = [
+                {**fixed, **ended, "args": f'{{"n":{n}}}'} for n in range(first, min(first + CHUNK, count))
+            ]
+            with app.engine.begin() as conn:
+                conn.execute(insert(jobs), rows)
 
 
 READS: dict[str, Callable[[Reads], object]] = {

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Runner"]
 
 CHUNK: Final = {"sqlite": 500, "postgresql": 1_000}
-PAUSE: Final = {"sqlite": 3.0, "postgresql": 0.5}
+PAUSE: Final = {"sqlite": 5.0, "postgresql": 1.0}
 """How long to leave the database to others after a chunk, in multiples of the chunk's own time."""
 LEASE: Final = timedelta(seconds=60)
 KEPT_RESULTS: Final = 100
@@ -227,12 +227,11 @@ class Runner:
             searcher = desk.context.searcher(conn, self._frozen())
             walk = walk_of(searcher.compiler, searcher.base, searcher.query, "id", False)
             assert walk is not None
-            found = searcher.walk(walk, size, after=after)
-        ids = [job.id for job in found.jobs]
+            ids, edge = searcher.ids(walk, size, after=after)
         if len(ids) == size:
             return ids, ids[-1], False
-        edge = found.edge[0] if found.edge else None
-        return ids, edge if isinstance(edge, int) else None, found.edge is None
+        place = edge[0] if edge else None
+        return ids, place if isinstance(place, int) else None, edge is None
 
     @property
     def _handled(self) -> int:

@@ -120,7 +120,7 @@ class JobActions:
         app = self._desk.app
         lock_jobs(conn, app.tables, [job_id for job_id in ids if 0 <= job_id <= MAX_ID])
         searcher = self._desk.context.searcher(conn, query)
-        facts = {job.id: job for job in searcher.by_ids(ids)}
+        facts = {job.id: job for job in searcher.by_ids(ids, brief=True)}
         made = Chunk(facts=facts)
         gone = "no longer matches" if query.terms else "is not here (any more)"
         judged = {job_id: self._judged(order, job_id, facts.get(job_id), gone) for job_id in ids}

@@ -63,7 +63,7 @@ def test_RT4_each_action_works_from_its_states_only_and_twice_is_once(
     assert stored(app, job_id) == before
 
 
-def test_the_words_of_a_conflict(lite: Core) -> None:
+def test_DA8_a_missing_or_changed_job_is_answered_in_words(lite: Core) -> None:
     done, running = add(lite, row(state="completed"), row(state="executing"))
     assert act(lite, "cancel", done).results[0].text == f"job {done} is already completed; nothing done"
     assert (
