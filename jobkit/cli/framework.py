@@ -112,7 +112,7 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default verb in where the first word is none."""
-        asks_help = args[:1] in (["--help"], ["-h"])
+        asks_help = ctx.resilient_parsing or args[:1] in (["--help"], ["-h"])
         if self.default is not None and not asks_help and (not args or args[0].startswith("-")):
             args = [self.default, *args]
         return super().parse_args(ctx, args)

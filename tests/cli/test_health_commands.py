@@ -30,7 +30,7 @@ def test_each_metric_may_be_a_condition(lite: Cli, metric: str) -> None:
     app = lite.app()
     seed(app)
     app.close()
-    limit = "100000d" if metric == "oldest" else "1000000"
+    limit = "30000d" if metric == "oldest" else "1000000"
     lite.ok("stats", "--fail-if", f"{metric}>={limit}")
     met = lite("stats", "--fail-if", f"{metric}<{limit}")
     assert met.exit_code == ExitCode.PROBLEMS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -151,7 +151,7 @@ def complete(cli: Cli, line: str, **env: str) -> list[str]:
         check=False,
     )
     assert found.stderr == ""
-    return [row.partition(",")[2] for row in found.stdout.splitlines()]
+    return [row.partition(",")[2] for row in found.stdout.splitlines() if row]
 
 
 def test_commands_options_and_values_are_completed(cli: Cli, seeded: Seeded) -> None:
@@ -160,16 +160,23 @@ def test_commands_options_and_values_are_completed(cli: Cli, seeded: Seeded) -> 
     assert "--queue" in complete(cli, "jobkit jobs list --q")
     assert complete(cli, "jobkit jobs list --state disc") == ["discarded"]
 
-    def offered() -> bool:
-        for file in cli.folder.glob("cache/jobkit/completion-*"):
-            if "done" not in json.loads(file.read_text()):
-                os.utime(file, (time.time() - 30, time.time() - 30))
-        return complete(cli, "jobkit queues pause ma") == ["mail", "mailers"]
+    for line, values in {
+        "jobkit queues pause ma": ["mail", "mailers"],
+        "jobkit jobs list queue:mai": ["queue:mail", "queue:mailers"],
+        "jobkit jobs list --tag let": ["letter"],
+        "jobkit jobs list wor": ["worker:"],
+        "jobkit nodes drain we": ["web-1:77:abcd"],
+    }.items():
+        assert any(sorted(complete(cli, line)) == values for _ in _tries(cli)), line
+    assert any(str(seeded["retryable"]) in complete(cli, "jobkit jobs show ") for _ in _tries(cli))
 
-    assert any(offered() for _ in range(5))
-    assert complete(cli, "jobkit jobs list queue:mai") == ["queue:mail", "queue:mailers"]
-    assert str(seeded["retryable"]) in complete(cli, "jobkit jobs show ")
-    assert complete(cli, "jobkit jobs list --tag let") == ["letter"]
+
+def _tries(cli: Cli) -> Iterator[None]:
+    """A busy machine may answer too late; that is believed for a moment only."""
+    for _ in range(5):
+        yield
+        for file in cli.folder.glob("cache/jobkit/*.json"):
+            os.utime(file, (time.time() - 30, time.time() - 30))
 
 
 def test_completion_is_silent_whatever_is_wrong_and_imports_no_app(lite: Cli) -> None:
