@@ -86,7 +86,7 @@ WORKERS = [Quick, Sleeper, Thread, Blocker, Leaver, Spawner, Executor]
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(created)f %(levelname)s %(message)s")
     given = dict(argument.split("=") for argument in sys.argv[3:])
     core = Core(Config(database_url=sys.argv[1], queues="default:10"), workers=WORKERS)
     options = NodeOptions(
