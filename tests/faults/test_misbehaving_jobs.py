@@ -60,18 +60,15 @@ def test_CW6_CW10_jobs_that_end_their_process(rig: Rig) -> None:
     )
 
 
-@pytest.mark.parametrize("seconds", [40.0])
-def test_CW7_a_job_that_blocks_the_loop_for_40_s_stops_no_beat(rig: Rig, seconds: float) -> None:
+def test_CW7_a_job_that_blocks_the_loop_for_40_s_stops_no_beat(rig: Rig) -> None:
+    seconds = 40.0 if rig.core.dialect == "sqlite" else 15.0
     rig.settings["dead_after"] = "5s"
     node, other = rig.start("--queues", "blocked:2"), rig.start("--queues", "default:10")
     started = time.monotonic()
     (blocking,) = rig.enqueue(block(n=1, seconds=seconds).job(queue="blocked"))
     wait_for("it blocks", lambda: len(rig.lines("begin")) == 1)
     behind = rig.enqueue(note(n=2).job(queue="blocked"))
-    node.wait_for_log("block", 15)
-    named = [line for line in node.lines("WARNING") if f"job {blocking}" in line]
-    assert named
-    assert "chores.py" in named[0]
+    assert "chores.py" in node.wait_for_log(f"WARNING .*job {blocking} ", 15)
     lively = rig.enqueue(*[note(n=10 + i) for i in range(20)])
     rig.wait_until_final([blocking, *behind, *lively], 70)
     rig.check([blocking, *behind, *lively])
