@@ -199,7 +199,7 @@ def set_cookie(dash: Dashboard, request: Incoming, answer: Response, cookie: Coo
         dash.cookie_name(cookie.kind, request),
         cookie.value or "",
         max_age=cookie.seconds if cookie.value is not None else 0,
-        path="/" if request.secure else f"{request.root}/",
+        path="/" if request.secure else request.root or "/",
         secure=request.secure,
         httponly=True,
         samesite="lax",

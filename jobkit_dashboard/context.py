@@ -114,8 +114,8 @@ class Context:
     def here(self, /, **changes: object) -> str:
         """This page with other parameters; None takes one away."""
         params: dict[str, object] = {name: self.query.all(name) for name in self.query}
-        params.pop("did", None)
-        params.pop("op", None)
+        for passing in ("did", "op", "plugin", "_rows", "_after"):
+            params.pop(passing, None)
         params.update(changes)
         return self.request.root + quote(self.path) + query_string(params)
 

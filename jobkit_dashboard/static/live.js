@@ -89,8 +89,8 @@ function address() {
   const params = new URLSearchParams({ page: body.dataset.page, since: token });
   const shown = table();
   if (shown) {
-    params.set("from", shown.dataset.max);
-    if (held()) params.set("rows", shown.dataset.drawn);
+    params.set("_after", shown.dataset.max);
+    if (held()) params.set("_rows", shown.dataset.drawn);
   }
   return `${body.dataset.root}/-/live?${params}`;
 }

@@ -98,7 +98,7 @@ def jobs_page(ctx: Context) -> Page:
     except QueryTimeout as error:
         found, slow = JobPage((), None, None, query, "id", True), str(error)
     rows = (
-        _held(ctx, found) if ctx.live and ctx.query.get("rows") else [Row(job, job.id) for job in found.jobs]
+        _held(ctx, found) if ctx.live and ctx.query.get("_rows") else [Row(job, job.id) for job in found.jobs]
     )
     counted = _counted(ctx, query) if (ctx.live or ctx.query.text("counts")) and not found.problems else None
     return Page(
@@ -157,7 +157,7 @@ def _sorts(ctx: Context, found: JobPage) -> Sequence[SortChoice]:
 
 def _held(ctx: Context, found: JobPage) -> list[Row]:
     """The rows that the viewer has on the screen, in their order, with what became of each."""
-    drawn = _drawn(ctx.query.get("rows", ""))
+    drawn = _drawn(ctx.query.get("_rows", ""))
     jobs = ctx.reads.summaries([job_id for job_id, _ in drawn])
     rows = []
     for job_id, state in drawn:
@@ -179,7 +179,7 @@ def _drawn(text: str) -> list[tuple[int, JobState | None]]:
 
 def _fresh(ctx: Context, found: JobPage) -> int:
     """How many matching jobs have been inserted since the viewer's page was drawn."""
-    after = ctx.query.get("from", "")
+    after = ctx.query.get("_after", "")
     if not (ctx.live and after.isdecimal() and len(after) < 20) or found.problems:
         return 0
     return ctx.reads.newer(found.query, int(after))

@@ -39,7 +39,7 @@ def live(ctx: Context) -> Reply:
     there = _page_context(ctx)
     prefs = there.prefs
     key = (
-        "live", ctx.query.get("page"), ctx.query.get("rows"), ctx.query.get("from"), there.audience, prefs,
+        "live", ctx.query.get("page"), ctx.query.get("_rows"), ctx.query.get("_after"), there.audience, prefs,
         ctx.request.root,
     )  # fmt: skip
     drawn = ctx.dash.samples.get(key, lambda: _draw(there)).value
@@ -65,7 +65,7 @@ def _page_context(ctx: Context) -> Context:
         pairs = parse_qsl(parts.query, max_num_fields=100)
     except ValueError:
         raise Refused(400, "too many fields") from None
-    pairs += [(name, ctx.query[name]) for name in ("rows", "from") if name in ctx.query]
+    pairs += [(name, ctx.query[name]) for name in ("_rows", "_after") if name in ctx.query]
     there = Context(
         ctx.dash, ctx.request, ctx.actor, values=found.values, query=Fields(pairs), path=parts.path[len(root) :],
         live=True, form_token=ctx.form_token,

@@ -1,0 +1,1 @@
+"""Bridges into other frameworks; each imports its framework only when it is used."""
