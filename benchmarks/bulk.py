@@ -3,8 +3,8 @@
     python -m benchmarks.bulk sqlite:////tmp/bulk.db --jobs 100_000
 
 The node's rate is taken over two equal spans: alone, and at the beginning of the retry, which runs in
-another process. The retry makes discarded jobs available in the very queue, so there is never a lack of work. The report of the retry
-must be exact.
+another process. The retry makes discarded jobs available in the very queue, so there is never a lack of
+work. The report of the retry must be exact.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ __all__ = [
     "Term",
     "Value",
     "Wild",
+    "path_text",
+    "printed_name",
     "quoted",
 ]
 
@@ -44,7 +46,7 @@ Part: TypeAlias = str | int | None
 """One step of a JSON path: a key, a list's index, or None for any element of a list."""
 
 # What needs no quotes. Everything else is quoted, so that no character ever has to be thought about twice.
-_PLAIN: Final = re.compile(r"[\w./@%#;?~!$^'(){}&|+-]+")
+_PLAIN: Final = re.compile(r"[\w:./@%#;?~!$^'(){}&|+-]+")
 _LITERAL: Final = re.compile(r"-?\d.*|true|false|null|-.*", re.DOTALL)
 _KEY: Final = re.compile(r"[\w-]+")
 
@@ -52,6 +54,11 @@ _KEY: Final = re.compile(r"[\w-]+")
 def quoted(text: str) -> str:
     """The text in quotes, as the parser reads it back."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def printed_name(text: str) -> str:
+    """A value that can only be text, with quotes where it needs them."""
+    return text if _PLAIN.fullmatch(text) else quoted(text)
 
 
 def _printed(text: str) -> str:
@@ -154,7 +161,7 @@ class Custom:
         return hash((self.qualifier.name, self.text))
 
     def __str__(self) -> str:
-        return _printed(self.text)
+        return printed_name(self.text)
 
 
 Value: TypeAlias = Exact | Wild | Compare | Range | Custom
@@ -178,7 +185,12 @@ class Term:
             assert isinstance(value, Exact)
             text = value.text if not isinstance(value.value, str) else _bare(value.value)
             return sign + text
-        return f"{sign}{self.name}:{','.join(map(str, self.values))}"
+        return f"{sign}{self.name}:{','.join(map(self._printed, self.values))}"
+
+    def _printed(self, value: Value) -> str:
+        if not self.path and isinstance(value, Exact) and isinstance(value.value, str):
+            return printed_name(value.value)
+        return str(value)
 
     @property
     def name(self) -> str:

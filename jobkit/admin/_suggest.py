@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import select
 
-from jobkit.admin._ast import BARE, Exact, Query, path_text
+from jobkit.admin._ast import BARE, Exact, Query, path_text, printed_name
 from jobkit.admin._context import Context
 from jobkit.admin._facts import Facts, error_class
 from jobkit.admin._orders import walk_of
@@ -81,9 +81,8 @@ class Suggester:
             key=lambda value: (not value.lower().startswith(bare), value),
         )
         for value in ranked:
-            text = str(Exact(value, value))
-            if text.startswith('"') and name.startswith(("args.", "meta.")):
-                text = text if not _is_number(value) else value
+            pathed = name.startswith(("args.", "meta.")) and not _is_literal(value)
+            text = str(Exact(value, value)) if pathed else printed_name(value)
             yield Suggestion(text, start, len(typed), "value")
 
     def _known(self, name: str) -> Iterable[str]:
@@ -195,5 +194,5 @@ def _leaves(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
         yield path, str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
-def _is_number(value: str) -> bool:
+def _is_literal(value: str) -> bool:
     return bool(re.fullmatch(r"-?\d+(\.\d+)?|true|false|null", value))
