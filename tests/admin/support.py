@@ -81,7 +81,9 @@ def add(app: Core, *rows: Mapping[str, Any]) -> list[int]:
     with app.engine.begin() as conn:
         for values in rows:
             result = conn.execute(insert(app.tables.jobs).values(dict(values)))
-            ids.append(result.inserted_primary_key[0])
+            key = result.inserted_primary_key
+            assert key is not None
+            ids.append(key[0])
     return ids
 
 

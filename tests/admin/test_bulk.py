@@ -12,6 +12,7 @@ from jobkit.admin.errors import Conflict, Invalid, NotFound, QueryRefused
 from jobkit.admin.plugin import Finisher
 from jobkit.admin.reads import Reads
 from jobkit.admin.results import Ids, JobEdit, Matching
+from jobkit.admin.views import OperationView
 from jobkit.core import Core
 from jobkit.jobs import JobState
 from tests.admin.support import ADMIN, NOW, FixedClock, add, put, row
@@ -124,7 +125,11 @@ def test_a_cancel_stops_after_the_chunk_that_is_under_way(app: Core) -> None:
     add(app, *(row(state="discarded") for _ in range(35)))
     actions = Actions(app, ADMIN)
     started = actions.start("retry", Matching("state:discarded"))
-    done = actions.run_operation(started.id, progress=lambda view: actions.cancel_operation(view.id) and None)
+
+    def cancel(view: OperationView) -> None:
+        actions.cancel_operation(view.id)
+
+    done = actions.run_operation(started.id, progress=cancel)
     assert (done.state, done.done) == ("cancelled", 10)
     assert actions.run_operation(started.id).done == 10
     idle = actions.start("retry", Matching("state:discarded"))
