@@ -143,9 +143,7 @@ class Jobkit:
 
     def close(self) -> None:
         """Send what is to be sent and close connections; what is used afterwards is opened again."""
-        waker = waker_of(self._core)
-        waker.flush(1.0)
-        waker.close()
+        waker_of(self._core).flush(1.0)
         self._core.close()
 
     def __repr__(self) -> str:

@@ -12,14 +12,14 @@ import importlib
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from sqlalchemy import Connection, Engine, make_url
 
+from jobkit._forks import in_children
 from jobkit.clock import Clock, SystemClock
 from jobkit.config import Config, engine_url
 from jobkit.errors import ConfigError
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["Core", "core_named", "current_core", "current_job", "reset_current", "set_current"]
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    def close(self) -> None: ...
 
 
 class Core:
@@ -72,7 +77,7 @@ class Core:
         self._made: dict[Hashable, object] = {}
         self._storages: dict[str, tuple[int, Storage]] = {}
         self._dialect: Final = make_url(engine_url(config.database_url)).get_backend_name()
-        _cores.add(self)
+        in_children(self, Core._after_fork)
 
     # -- the database --
 
@@ -189,9 +194,12 @@ class Core:
         return cast("T", found)
 
     def close(self) -> None:
-        """Close the engines; what is used again afterwards is opened again."""
+        """End the app's threads, close its connections; what is used again afterwards is opened again."""
         with self._lock:
             made, self._made, self._storages = self._made, {}, {}
+        for part in made.values():
+            if isinstance(part, _Closes):
+                part.close()
         for engine in (made.get("engine"), made.get("read_engine")):
             if isinstance(engine, Engine):
                 engine.dispose()
@@ -224,9 +232,6 @@ class Core:
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self.registry.after_fork()
-
-
-_cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
 # -- the current app --
@@ -293,12 +298,10 @@ def core_named(spec: str) -> Core:
     return core
 
 
-def _after_fork_in_child() -> None:
+def _renew_lock(_: object) -> None:
+    """In a forked child no thread of the parent lives to release it."""
     global _lock
     _lock = threading.RLock()
-    for core in list(_cores):
-        core._after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+in_children(Core, _renew_lock)

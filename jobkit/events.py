@@ -303,7 +303,7 @@ class CronFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSent(Event):
-    """Inserted rows were seen committed: local producers woke and, on Postgres, other processes were told."""
+    """Queues have committed work: local producers woke and, where `notified`, other processes were told."""
 
     name: ClassVar[str] = "wake.sent"
     queues: tuple[str, ...]

@@ -188,10 +188,11 @@ def jobkit_inserted(conn: Connection, jobs: Sequence[InsertedJob]) -> None:
 def jobkit_transitions(conn: Connection, transitions: Sequence[Transition]) -> None:
     """Write what must be true exactly when the jobs' states change.
 
-    Runs inside the transaction of each batch of state changes, with those that landed: on a database thread
-    of a node, in a service's thread, or in the thread of an operator's action. Claims are not among them. Do
-    not commit. Raising: rolls back; results of runs are then retried one by one without their details. Since
-    api 1.
+    Runs inside the transaction of each batch of state changes, with those that landed, claims included
+    (`available` to `executing`): on a database thread of a node, in a service's thread, or in the thread of an
+    operator's action. It costs claims and records their autocommit, so implement it only to write. Do not
+    commit. Raising: rolls back; a claim is tried again later, results of runs one by one without their details.
+    Since api 1.
     """
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -248,6 +246,7 @@ class _Connections:
         self._engine = engine
         self._pid = os.getpid()
         self._free: list[Connection] = []
+        self._closed = False
 
     @contextmanager
     def borrowed(self) -> Iterator[Connection]:
@@ -261,7 +260,7 @@ class _Connections:
             with suppress(Exception):
                 conn.close()
             raise
-        if len(self._free) < self.KEPT and os.getpid() == self._pid:
+        if len(self._free) < self.KEPT and os.getpid() == self._pid and not self._closed:
             self._free.append(conn)
         else:
             conn.close()
@@ -279,29 +278,15 @@ class _Connections:
         return node_connection(self._engine, autocommit=True)
 
     def close(self) -> None:
-        """Close all that is not in use."""
+        """Close all; what is in use is closed when it comes back."""
+        self._closed = True
         while self._free:
             with suppress(Exception):
                 self._free.pop().close()
 
 
-_kept: weakref.WeakKeyDictionary[Engine, _Connections] = weakref.WeakKeyDictionary()
-_kept_lock = threading.Lock()
-
-
 def _connections_of(core: Core) -> _Connections:
-    engine = core.engine
-    found = _kept.get(engine)
-    if found is None:
-        with _kept_lock:
-            found = _kept.setdefault(engine, _Connections(engine))
-    return found
-
-
-def close_connections(engine: Engine) -> None:
-    """Close the connections kept for inserts on this engine; the app does when it is closed."""
-    if (found := _kept.get(engine)) is not None:
-        found.close()
+    return core.once("inserting", lambda: _Connections(core.engine))
 
 
 # -- the way to the row

@@ -12,9 +12,7 @@ sees it. The thread is made at first use, one a process, and again after a fork.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
-import os
 import threading
 import time
 import weakref
@@ -24,9 +22,13 @@ from typing import Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, event, text
 
+from jobkit._forks import in_children
+from jobkit.clock import Clock
 from jobkit.config import Config
+from jobkit.events import Event, WakeFailed, WakeSent
 from jobkit.storage.base import Storage
 from jobkit.storage.engine import node_connection
+from jobkit.storage.kept import KeptConnection
 
 __all__ = ["Waker", "channel_of", "waker_of"]
 
@@ -40,6 +42,9 @@ it.
 """
 MAX_PAYLOAD: Final = 7_000
 EXIT_FLUSH: Final = 0.2
+"""Seconds that all wakers together have when the interpreter ends."""
+LOOK_AROUND: Final = 30.0
+"""Seconds after which an idle thread looks whether its app is still there."""
 
 T = TypeVar("T")
 Subscriber = Callable[[frozenset[str]], None]
@@ -54,6 +59,10 @@ class WakerHost(Protocol):
     def engine(self) -> Engine: ...
     @property
     def storage(self) -> Storage: ...
+    @property
+    def clock(self) -> Clock: ...
+    def emit(self, event: Event) -> None: ...
+    def redact_error(self, text: str, worker: str | None) -> str: ...
     def once(self, key: Hashable, make: Callable[[], T]) -> T: ...
 
 
@@ -94,23 +103,20 @@ class Waker:
 
     def __init__(self, host: WakerHost) -> None:
         self._host_ref = weakref.ref(host)
-        self._subscribers: tuple[Subscriber, ...] = ()
         self._open: weakref.WeakKeyDictionary[Connection, _Items] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
         self._start_over()
-        os.register_at_fork(after_in_child=_forgetting(weakref.ref(self)))
+        in_children(self, Waker._start_over)
 
     def _start_over(self) -> None:
-        """Nothing of a parent process is taken over: neither its thread nor its connection."""
+        """Nothing of a parent process is taken over: neither its thread and connection nor its node."""
+        self._subscribers: tuple[Subscriber, ...] = ()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._todo: list[_Unconfirmed] = []
         self._send_at = 0.0
         self._outbox: set[str] = set()
         self._idle = True
-        self._closed = False
         self._thread: threading.Thread | None = None
-        self._connection: Connection | None = None
         self._failures = 0
 
     # -- what others call
@@ -134,11 +140,13 @@ class Waker:
         if not names:
             return
         self._tell_here(names)
-        if self._notifies:
-            with self._changed:
-                self._outbox |= names
-                self._ensure_thread()
-                self._changed.notify()
+        if not self._notifies:
+            self._sent(names, notified=False)
+            return
+        with self._changed:
+            self._outbox |= names
+            self._ensure_thread()
+            self._changed.notify()
 
     def joined(self, conn: Connection, rows: Iterable[tuple[int, str]]) -> None:
         """Rows were inserted into the caller's open transaction on `conn`: wake once it has committed."""
@@ -165,14 +173,12 @@ class Waker:
             return self._changed.wait_for(lambda: self._idle and not self._todo and not self._outbox, timeout)
 
     def close(self) -> None:
-        """End the thread and its connection; a later wake-up starts them anew."""
+        """End the thread and its connection; a later wake-up starts another one."""
         with self._changed:
-            thread, self._closed = self._thread, True
+            thread, self._thread = self._thread, None
             self._changed.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(1.0)
-        with self._changed:
-            self._closed, self._thread = False, None
 
     # -- events of callers' transactions
 
@@ -205,8 +211,7 @@ class Waker:
 
     @property
     def _host(self) -> WakerHost:
-        host = self._host_ref()
-        if host is None:
+        if (host := self._host_ref()) is None:
             raise ReferenceError("the app of this waker is gone")
         return host
 
@@ -226,26 +231,31 @@ class Waker:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="jobkit-waker", daemon=True)
             self._thread.start()
-            atexit.register(_flush_at_exit, weakref.ref(self))
+            _started.add(self)
 
     def _run(self) -> None:
+        line = KeptConnection(lambda: node_connection(self._host.engine, autocommit=True))
         try:
             while self._wait():
-                self._round()
+                self._round(line)
         finally:
-            self._disconnect()
+            line.drop()
 
     def _wait(self) -> bool:
-        """Sleep until something is due; False where the waker was closed."""
+        """Sleep until something is due; False where the waker was closed, or its app is gone."""
+        me = threading.current_thread()
         with self._changed:
-            while not self._closed:
+            while self._thread is me and self._host_ref() is not None:
                 delay = self._delay()
                 if delay is not None and delay <= 0:
                     return True
                 if delay is None:
                     self._idle = True
                     self._changed.notify_all()
-                self._changed.wait(delay)
+                self._changed.wait(LOOK_AROUND if delay is None else delay)
+            if self._thread is None or self._thread is me:
+                self._idle = True
+                self._changed.notify_all()
             return False
 
     def _delay(self) -> float | None:
@@ -255,28 +265,30 @@ class Waker:
             moments.append(self._send_at)
         return min(moments) - time.monotonic() if moments else None
 
-    def _round(self) -> None:
+    def _round(self, line: KeptConnection) -> None:
         now = time.monotonic()
         with self._lock:
             due = [u for u in self._todo if u.due <= now]
             self._todo = [u for u in self._todo if u.due > now]
         try:
             if due:
-                self._confirm(due, now)
+                self._confirm(line, due, now)
             if now >= self._send_at:
-                self._send()
-        except Exception as error:  # noqa: BLE001
+                self._send(line)
+        except Exception as error:  # noqa: BLE001 - a hint may fail in any way
+            line.drop()
             self._failed(error)
 
-    def _confirm(self, due: list[_Unconfirmed], now: float) -> None:
+    def _confirm(self, line: KeptConnection, due: list[_Unconfirmed], now: float) -> None:
         """Wake for those whose row is visible by now; the others are looked for again, a bounded number of
         times.
         """
-        seen = self._host.storage.visible(self._connected(), [u.last for u in due])
+        seen = self._host.storage.visible(line.get(), [u.last for u in due])
+        self._failures = 0
         for u in due:
             if u.last in seen:
                 self._tell_here(u.queues)
-        woken = frozenset().union(*(u.queues for u in due if u.last in seen))
+        woken = frozenset[str]().union(*(u.queues for u in due if u.last in seen))
         unseen = [u for u in due if u.last not in seen and u.looks + 1 < len(PAUSES)]
         for u in unseen:
             u.looks += 1
@@ -285,43 +297,38 @@ class Waker:
             self._todo.extend(unseen)
             if self._notifies:
                 self._outbox |= woken
+        if woken and not self._notifies:
+            self._sent(woken, notified=False)
 
-    def _send(self) -> None:
+    def _send(self, line: KeptConnection) -> None:
         with self._lock:
             queues, self._outbox = frozenset(self._outbox), set()
         if queues:
             try:
-                _notify(self._connected(), channel_of(self._host.config), queues)
+                _notify(line.get(), channel_of(self._host.config), queues)
             except Exception:
                 with self._lock:
                     self._outbox |= queues
                 raise
-            self._send_at = time.monotonic() + SPACING
             self._failures = 0
+            self._send_at = time.monotonic() + SPACING
+            self._sent(queues, notified=True)
+
+    def _sent(self, queues: frozenset[str], *, notified: bool) -> None:
+        host = self._host
+        host.emit(WakeSent(at=host.clock.now(), queues=tuple(sorted(queues)), notified=notified))
 
     def _failed(self, error: Exception) -> None:
         """A hint was lost; nodes find the work by polling. One line an outage, and no busy loop."""
-        self._disconnect()
         self._failures += 1
-        self._send_at = time.monotonic() + min(0.05 * 2**self._failures, 5.0)
+        self._send_at = time.monotonic() + min(0.05 * 2 ** min(self._failures, 7), 5.0)
+        host = self._host_ref()
+        if host is None:
+            return
+        text = host.redact_error(next(iter(str(error).splitlines()), "") or type(error).__name__, None)
         if self._failures == 1:
-            log.warning(
-                "wake-ups are not being sent: %s", str(error).splitlines()[0] if str(error) else repr(error)
-            )
-
-    def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed or self._connection.invalidated:
-            self._disconnect()
-            self._connection = node_connection(self._host.engine, autocommit=True)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.invalidate()
-            with contextlib.suppress(Exception):
-                connection.close()
+            log.warning("wake-ups are not being sent: %s", text)
+        host.emit(WakeFailed(at=host.clock.now(), error=text))
 
 
 def _notify(conn: Connection, channel: str, queues: Iterable[str]) -> None:
@@ -334,35 +341,31 @@ def _notify(conn: Connection, channel: str, queues: Iterable[str]) -> None:
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
-def _forgetting(waker: weakref.ref[Waker]) -> Callable[[], None]:
-    def forget() -> None:
-        if (live := waker()) is not None:
-            live._start_over()
-
-    return forget
+_started: Final[weakref.WeakSet[Waker]] = weakref.WeakSet()
 
 
-def _flush_at_exit(waker: weakref.ref[Waker]) -> None:
-    if (live := waker()) is not None:
-        live.flush(EXIT_FLUSH)
+@atexit.register
+def _flush_all() -> None:
+    """When the interpreter ends, what was enqueued last is still told of."""
+    end = time.monotonic() + EXIT_FLUSH
+    for waker in list(_started):
+        waker.flush(end - time.monotonic())
 
 
 # Listeners stand on the caller's engine once, not on each connection: that also covers connections already
 # open, and costs nothing for transactions that insert no job.
-_watched: weakref.WeakKeyDictionary[Engine, weakref.WeakSet[Waker]] = weakref.WeakKeyDictionary()
-_watched_lock = threading.Lock()
+_watched: Final[weakref.WeakKeyDictionary[Engine, weakref.WeakSet[Waker]]] = weakref.WeakKeyDictionary()
 
 
 def _watch(engine: Engine, waker: Waker) -> None:
     wakers = _watched.get(engine)
-    if wakers is not None and waker in wakers:
-        return
-    with _watched_lock:
-        wakers = _watched.get(engine)
-        if wakers is None:
-            wakers = _watched[engine] = weakref.WeakSet()
-            _listen(engine, wakers)
-        wakers.add(waker)
+    if wakers is None:
+        made: weakref.WeakSet[Waker] = weakref.WeakSet()
+        _listen(engine, made)
+        wakers = _watched.setdefault(
+            engine, made
+        )  # where two come at once, one pair of ears stays without a waker
+    wakers.add(waker)
 
 
 def _listen(engine: Engine, wakers: weakref.WeakSet[Waker]) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
+from jobkit import _functions
+
 __all__ = ["MAX_STORED", "Failure", "brief", "clean", "cut", "describe", "headline", "stored_text"]
 
 MAX_STORED: Final = 4_096
@@ -255,5 +257,6 @@ def _frame(tb: TracebackType, lines: list[str], indent: str) -> None:
         lines.append(f"{indent}    {source[:200]}")
 
 
-_OWN: Final = __file__.rpartition("failures.py")[0]
-"""Frames of the runtime itself say nothing about the job."""
+_RUNTIME: Final = __file__.rpartition("failures.py")[0]
+_OWN: Final = (_RUNTIME, _functions.__file__)
+"""Frames of jobkit's own way to job code say nothing about the job."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from jobkit._forks import in_children
 from jobkit.config import QueueConfig, QueueSpec, parse_queues
 from jobkit.events import DatabaseLost, DatabaseRestored, ListenerLost, ListenerRestored, NodeFenced
 from jobkit.jobs import JobState, Lease
@@ -157,7 +157,7 @@ class NodeRuntime:
         self.outer, self.services = threads_for(
             core, core.registry.services(core, self), self.outage, self.options.keeps
         )
-        _forget_in_children(self)
+        in_children(self, _forget)
 
     # -- jobs on their way, on the loop
 
@@ -350,15 +350,7 @@ def _service_facts(entry: Entry) -> dict[str, object]:
     }
 
 
-def _forget_in_children(node: NodeRuntime) -> None:
+def _forget(node: NodeRuntime) -> None:
     """A process made by fork must not act as this node: it claims, runs and records nothing."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    ref = weakref.ref(node)
-
-    def forget() -> None:
-        if (alive := ref()) is not None:
-            alive.poller.open = False
-            alive.executor.runs.clear()
-
-    os.register_at_fork(after_in_child=forget)
+    node.poller.open = False
+    node.executor.runs.clear()

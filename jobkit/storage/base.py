@@ -6,8 +6,8 @@ Every other room reaches the database through these methods. They are synchronou
 Invariants:
 
 - A method runs in the transaction that is open on `conn`; where none is open it opens its own short one, and
-  repeats that on deadlocks, serialization failures and SQLite's lock. `insert` is the exception: it never
-  begins or commits anything, since the transaction is the caller's.
+  repeats that on deadlocks, serialization failures and SQLite's lock. `insert` is the exception: what it is
+  given is mostly a user's transaction, which it joins and never ends, repeats or breaks.
 - Every write to a job is conditional: on its lease (`Change.lease`) or on its state (`Change.expect`).
 - Observers run inside the transaction; an error there rolls the change back. Without observers a claim and a
   record are one statement each.
@@ -270,8 +270,9 @@ class Storage(Protocol):
     def insert(self, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
         """Writes the rows, or finds the unique jobs that are there already; one result per row, in order.
 
-        Works on any driver's connection, in the caller's transaction, which it never begins nor commits (an
-        autocommit connection commits each statement by itself; `atomic` makes a batch one transaction there).
+        Works on any driver's connection, in the caller's transaction, which it never commits. On a node's
+        autocommit connection a single statement commits by itself, and what takes several (more than the arm
+        writes in one, or an observer) is made one transaction. It runs once: `retrying` is the caller's.
         Raises EnqueueConflict where the database aborted (deadlock, serialization failure, a unique job
         committed after the caller's snapshot), EnqueueLocked on SQLite's lock, NotMigrated without tables.
         """

@@ -25,6 +25,8 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, text
 
+from jobkit._forks import in_children
+
 __all__ = ["Brake", "brake_for"]
 
 log = logging.getLogger("jobkit.storage")
@@ -67,8 +69,15 @@ class Brake:
         self._probe = probe
         self._lock = threading.Lock()
         self._watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
-        self._pid = 0
+        self._running = False
         self._tell_at = 0.0
+        in_children(self, Brake._start_over)
+
+    def _start_over(self) -> None:
+        """In a forked child: the thread, and the connections, are the parent's."""
+        self._lock = threading.Lock()
+        self._watched = weakref.WeakKeyDictionary()
+        self._running = False
 
     def watch(self, raw: Any, *, backend: int | None = None) -> None:
         """Look after this connection from now on; `backend` is its server process, where that is known."""
@@ -76,9 +85,8 @@ class Brake:
         if address is None:
             return
         with self._lock:
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._watched = weakref.WeakKeyDictionary()
+            if not self._running:
+                self._running = True
                 threading.Thread(
                     target=_run, args=(weakref.ref(self),), name="jobkit-brake", daemon=True
                 ).start()

@@ -9,7 +9,6 @@ connection that its parent opened; node connections come from no pool, so jobs c
 from __future__ import annotations
 
 import logging
-import os
 import select
 import weakref
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
 
+from jobkit._forks import in_children, leave_to_parent
 from jobkit.errors import ConfigError
 from jobkit.storage.brake import brake_for
 from jobkit.storage.faults import Fault, classify, retrying
@@ -113,7 +113,7 @@ def read_engine(config: DatabaseSettings) -> Engine:
     else:
         engine = _postgres(url, config, pooled=True)
         event.listen(engine, "begin", _read_only)
-    _forget_in_children(engine)
+    in_children(engine, _start_over)
     return engine
 
 
@@ -127,7 +127,7 @@ def _build(config: DatabaseSettings, *, pooled: bool, autocommit: bool = False) 
         configure(engine, config.sqlite_synchronous.upper())
     else:
         engine = _postgres(url, config, pooled=pooled, autocommit=autocommit)
-    _forget_in_children(engine)
+    in_children(engine, _start_over)
     return engine
 
 
@@ -151,16 +151,9 @@ def _url(config: DatabaseSettings) -> URL:
     return url.set(drivername="sqlite+pysqlite")
 
 
-def _forget_in_children(engine: Engine) -> None:
-    if not hasattr(os, "register_at_fork"):
-        return
-    ref = weakref.ref(engine)
-
-    def forget() -> None:
-        if (alive := ref()) is not None:
-            alive.dispose(close=False)
-
-    os.register_at_fork(after_in_child=forget)
+def _start_over(engine: Engine) -> None:
+    """In a forked child: its pool is the parent's."""
+    engine.dispose(close=False)
 
 
 # --- Postgres
@@ -185,6 +178,7 @@ def _postgres(url: URL, config: DatabaseSettings, *, pooled: bool, autocommit: b
     brake = None if pooled else brake_for(engine)
 
     def opened(raw: Any, _: ConnectionPoolEntry) -> None:
+        leave_to_parent(raw)
         if brake is not None:
             brake.watch(raw)
         pooler = _behind_pooler(raw)

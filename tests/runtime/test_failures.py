@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobkit import worker
+from jobkit.runtime.body import perform_sync
+from jobkit.runtime.executor import job_info
 from jobkit.runtime.failures import MAX_STORED, Failure, clean, cut, describe, headline, stored_text
+from tests.runtime.support import claimed
 
 
 def raised(exc: BaseException) -> BaseException:
@@ -41,6 +45,24 @@ def test_ER1_an_exception_that_cannot_be_turned_into_text_is_still_described(kin
     text = describe(raised(kind("x")))
     assert text.startswith(f"{kind.__name__}: <no text")
     assert "in raised" in text
+
+
+@worker
+def refuses(number: int) -> None:
+    raise ValueError(f"no {number}")
+
+
+def test_a_functions_traceback_begins_with_the_function() -> None:
+    job = refuses(number=7)
+    try:
+        perform_sync(job, job_info(claimed(), {}, bool), ())
+    except ValueError as error:
+        lines = describe(error).splitlines()
+
+    frames = [line for line in lines if line.startswith("  File")]
+    assert lines[0] == "ValueError: no 7"
+    assert frames[-1].endswith("in refuses")
+    assert not any("_functions.py" in line or "body.py" in line for line in frames)
 
 
 def chain(length: int) -> BaseException:

@@ -235,6 +235,24 @@ def test_only_an_empty_sqlite_file_is_migrated_by_itself(bare: Engine, backend: 
     assert migrate_if_empty(bare, tables) == []
 
 
+def test_a_migrated_file_is_neither_locked_nor_upgraded_by_itself(sqlite_url: str) -> None:
+    engine = make_engine(Settings(sqlite_url))
+    assert migrate_if_empty(engine, tables_for())
+    with engine.begin() as writer:
+        writer.exec_driver_sql("UPDATE jobkit_job_queues SET paused = paused")
+        assert migrate_if_empty(engine, tables_for(), [NOTES]) == []
+    engine.dispose()
+
+
+def test_an_empty_file_is_filled_whole_or_not_at_all(sqlite_url: str) -> None:
+    engine = make_engine(Settings(sqlite_url))
+    with pytest.raises(RuntimeError, match="broken step"):
+        migrate_if_empty(engine, tables_for(), [Migrations("late", [Step(1, "fails", fails, note_down)])])
+    assert names(engine) == set()
+    assert migrate_if_empty(engine, tables_for(), [NOTES])
+    engine.dispose()
+
+
 def test_a_file_that_holds_other_tables_is_left_alone(sqlite_url: str) -> None:
     engine = make_engine(Settings(sqlite_url))
     with engine.begin() as conn:

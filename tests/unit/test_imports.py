@@ -15,7 +15,7 @@ import jobkit
 ROOT = Path(jobkit.__file__).parent
 
 ROOMS: list[set[str]] = [
-    {"clock", "errors", "redact", "outcomes"},
+    {"clock", "errors", "redact", "outcomes", "_forks"},
     {"jobs", "unique", "_canonical", "_encoding", "_names"},
     {"config", "_settings", "_sources", "_urls", "_values", "_plugin_settings"},
     {"workers", "_codec", "_definition", "_functions", "_hints", "_prepare"},

@@ -133,13 +133,25 @@ def check(conn: Connection, tables: Tables, plugins: Sequence[Migrations] = ()) 
 
 
 def migrate_if_empty(engine: Engine, tables: Tables, plugins: Sequence[Migrations] = ()) -> list[Applied]:
-    """Migrates a SQLite file that holds no table at all; leaves every other database alone."""
-    if engine.dialect.name != "sqlite":
+    """Migrates a SQLite file that holds no table at all; leaves every other database alone.
+
+    Looks first without the write lock, then applies all steps in one transaction: a file is empty or whole.
+    """
+    if engine.dialect.name != "sqlite" or not _empty(engine):
         return []
+    return retrying(lambda: _filled(engine, tables, plugins), deadline=_LOCK_WAIT)
+
+
+def _empty(engine: Engine) -> bool:
     with engine.connect() as conn, reading(conn):
-        names = conn.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table' LIMIT 1").all()
-    own = f"{tables.prefix}schema_versions"
-    return up(engine, tables, plugins) if not names or names[0][0] == own else []
+        return (
+            conn.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE type = 'table' LIMIT 1").first() is None
+        )
+
+
+def _filled(engine: Engine, tables: Tables, plugins: Sequence[Migrations]) -> list[Applied]:
+    with engine.begin() as conn:
+        return up(conn, tables, plugins)
 
 
 def sql(dialect_name: str, tables: Tables, plugins: Sequence[Migrations] = (), *, start: int = 0) -> str:
