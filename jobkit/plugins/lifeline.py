@@ -12,12 +12,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection
 
 from jobkit.core import Core
 from jobkit.events import JobsRescued, NodeLost
 from jobkit.hookspecs import Node, PluginInfo, Service, hookimpl
+from jobkit.plugins._batches import Batches
 from jobkit.storage.base import NodeRow, Rescued
 from jobkit.wakeup import waker_of
 
@@ -58,6 +60,7 @@ class Lifeline:
         self._app = app
         self._node = node
         self._settings = settings
+        self._batches = Batches(settings.batch)
         self._seen: dict[str, _Observation] = {}
         self._last_round: float | None = None
         self._started_at = app.clock.monotonic()
@@ -113,17 +116,18 @@ class Lifeline:
     def _rescue(self, conn: Connection, dead: Mapping[str, int], now: datetime) -> int:
         total = 0
         while True:
-            rescued = self._app.storage.rescue(
-                conn, dead, now=now, limit=self._settings.batch, error_text=ORPHANED
-            )
+            rescued, size = self._batches.run(partial(self._rescue_some, conn, dead, now))
             count = rescued.available + rescued.discarded
             total += count
             self._report(rescued, dead, now)
             if rescued.queues:
                 waker_of(self._app).wake(rescued.queues)
             dead = {}
-            if count < self._settings.batch:
+            if count < size:
                 return total
+
+    def _rescue_some(self, conn: Connection, dead: Mapping[str, int], now: datetime, limit: int) -> Rescued:
+        return self._app.storage.rescue(conn, dead, now=now, limit=limit, error_text=ORPHANED)
 
     def _report(self, rescued: Rescued, dead: Mapping[str, int], now: datetime) -> None:
         observe, moment = self._app.registry.observe, self._app.clock.monotonic()

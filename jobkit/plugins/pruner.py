@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from jobkit.core import Core
 from jobkit.hookspecs import Node, PluginInfo, Service, hookimpl
+from jobkit.plugins._batches import Batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,16 @@ def jobkit_services(app: Core, node: Node) -> list[Service]:
     if prune_after is None:
         return []
     stopping = _stopping.setdefault(node, threading.Event())
+    batches = Batches(settings.batch)
 
     def tick(conn: Connection, now: datetime) -> int:
         total = 0
         for _ in range(settings.batches):
-            count = app.storage.prune(conn, before=now - prune_after, limit=settings.batch)
+            count, size = batches.run(
+                lambda limit: app.storage.prune(conn, before=now - prune_after, limit=limit)
+            )
             total += count
-            if count < settings.batch or stopping.wait(settings.pause.total_seconds()):
+            if count < size or stopping.wait(settings.pause.total_seconds()):
                 break
         return total
 

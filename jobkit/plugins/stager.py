@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from jobkit.core import Core
 from jobkit.hookspecs import Node, PluginInfo, Service, hookimpl
+from jobkit.plugins._batches import Batches
 from jobkit.wakeup import waker_of
 
 BATCHES = 100
@@ -37,15 +38,16 @@ jobkit_plugin = PluginInfo(api=1, settings=StagerSettings)
 def jobkit_services(app: Core, node: Node) -> list[Service]:
     """One round a second."""
     settings = app.config.plugin("stager", StagerSettings)
+    batches = Batches(settings.batch)
 
     def tick(conn: Connection, now: datetime) -> int:
         total = 0
         for _ in range(BATCHES):
-            staged = app.storage.stage(conn, now=now, limit=settings.batch)
+            staged, size = batches.run(lambda limit: app.storage.stage(conn, now=now, limit=limit))
             total += staged.count
             if staged.queues:
                 waker_of(app).wake(staged.queues)
-            if staged.count < settings.batch:
+            if staged.count < size:
                 break
         return total
 

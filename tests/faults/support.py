@@ -165,9 +165,7 @@ def own_time(rig: Rig) -> float:
 def superuser(rig: Rig) -> psycopg.Connection[tuple[object, ...]]:
     """A connection to another database of the same server, past any proxy."""
     url = make_url(rig.url)
-    return psycopg.connect(
-        host=url.host, port=url.port, user=url.username, dbname="postgres", autocommit=True
-    )
+    return psycopg.connect(host=url.host, port=url.port, user="postgres", dbname="postgres", autocommit=True)
 
 
 def backends(rig: Rig, where: str = "true") -> list[int]:

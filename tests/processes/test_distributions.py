@@ -106,7 +106,7 @@ def paths(rig: Rig, site: Site) -> dict[str, str]:
 def plugins(rig: Rig, site: Site, *arguments: str) -> str:
     """What `jobkit plugins` says."""
     command = [sys.executable, "-m", "jobkit", "plugins", "--db", rig.url, *arguments]
-    env = {**rig.env, **paths(rig, site)}
+    env = {**rig.env, **paths(rig, site), "COLUMNS": "220"}
     done = subprocess.run(command, cwd=rig.folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

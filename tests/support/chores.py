@@ -150,6 +150,19 @@ class FailsOnce(Worker, name="fails_once"):
         return timedelta(milliseconds=10)
 
 
+@worker(name="hog")
+def hog(n: int, seconds: float, job: JobInfo) -> None:
+    """Holds a connection of the app's own pool."""
+    from jobkit.core import current_core
+
+    with current_core().engine.connect() as conn:
+        conn = conn.execution_options(jobkit_begin="DEFERRED")  # on SQLite it only reads
+        conn.exec_driver_sql("SELECT 1")
+        tell("hold", n, job)
+        time.sleep(seconds)
+    tell("end", n, job)
+
+
 @worker(name="forks")
 def forks(n: int, job: JobInfo) -> None:
     """Forks; the child enqueues one job, and then comes back out of `perform` as if it were the node."""
