@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Runner"]
 
 CHUNK: Final = {"sqlite": 500, "postgresql": 1_000}
-PAUSE: Final = {"sqlite": 5.0, "postgresql": 1.0}
+PAUSE: Final = {"sqlite": 6.0, "postgresql": 2.0}
 """How long to leave the database to others after a chunk, in multiples of the chunk's own time."""
 LEASE: Final = timedelta(seconds=60)
 KEPT_RESULTS: Final = 100
