@@ -114,8 +114,12 @@ class Heart:
         if not twice:
             return 0
         back = self._app.storage.give_back(conn, sorted(twice, key=lambda lease: lease.id), now=now)
+        if back:
+            some = ", ".join(str(lease.id) for lease in back[:5]) + (", ..." if len(back) > 5 else "")
+            log.warning(
+                "%d jobs (%s) were claimed by a statement whose reply was lost; given back", len(back), some
+            )
         for lease in back:
-            log.warning("job %d was claimed by a statement whose reply was lost; given back", lease.id)
             self._app.registry.observe(
                 "jobkit_event",
                 event=JobGivenBack(

@@ -40,6 +40,11 @@ def note_in_thread(n: int, job: JobInfo) -> None:
     tell("end", n, job)
 
 
+@worker(name="plain")
+async def plain(n: int) -> None:
+    """Nothing at all."""
+
+
 @worker(name="nap")
 async def nap(n: int, seconds: float, job: JobInfo) -> None:
     """Takes its time on the loop."""
