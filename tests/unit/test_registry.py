@@ -19,7 +19,7 @@ from jobkit.events import Event, ListenerRestored, PluginFailed
 from jobkit.registry import PluginState, Registry, WorkerUnavailable
 from tests.support.distributions import Site, visible
 
-BUILT_IN = {"heartbeat", "stager", "lifeline", "cron", "pruner", "cleanup"}
+BUILT_IN = {"heartbeat", "stager", "lifeline", "cron", "pruner", "cleanup", "operations"}
 
 GOOD = """
 seen = []
