@@ -6,7 +6,6 @@ is followed by a jittered pause; the next round opens a new connection.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +16,7 @@ from jobkit.clock import Clock
 from jobkit.runtime.failures import brief
 from jobkit.runtime.logs import Outage, Throttle, log
 from jobkit.storage.engine import Fault, classify
+from jobkit.storage.kept import KeptConnection
 
 __all__ = ["OUT_OF_REACH", "Lane", "pause_after"]
 
@@ -46,14 +46,13 @@ class Lane:
         self, name: str, connect: Callable[[], Connection], serve: Serve, *, outage: Outage, clock: Clock
     ) -> None:
         self.name = name
-        self._connect = connect
         self._serve = serve
         self._outage = outage
         self._clock = clock
         self._throttle = Throttle(clock.monotonic)
         self._signal = threading.Event()
         self._halt = threading.Event()
-        self._connection: Connection | None = None
+        self._line = KeptConnection(connect)
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -89,11 +88,11 @@ class Lane:
                 self._signal.clear()
                 delay = None if self._halt.is_set() else self._round()
         finally:
-            self._disconnect()
+            self._line.drop()
 
     def _round(self) -> float | None:
         try:
-            delay = self._serve(self._connected())
+            delay = self._serve(self._line.get())
         except Exception as exc:  # noqa: BLE001 - a lane outlives whatever happens on it
             return self._trouble(exc)
         self._failures = 0
@@ -108,22 +107,6 @@ class Lane:
         elif (held := self._throttle.passes(type(exc).__name__)) is not None:
             log.error("%s failed (%d more times): %s", self.name, held, brief(exc))
         if fault is not Fault.CONFLICT:
-            self._disconnect()
+            self._line.drop()
         self._halt.wait(pause_after(self._failures, self._clock.random()))
         return 0.0
-
-    def _connected(self) -> Connection:
-        conn = self._connection
-        if conn is None or conn.closed or conn.invalidated:
-            self._disconnect()
-            conn = self._connection = self._connect()
-        return conn
-
-    def _disconnect(self) -> None:
-        """Close without ever returning a broken connection to a pool."""
-        conn, self._connection = self._connection, None
-        if conn is not None:
-            with contextlib.suppress(Exception):
-                conn.invalidate()
-            with contextlib.suppress(Exception):
-                conn.close()

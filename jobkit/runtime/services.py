@@ -6,14 +6,11 @@ of one service never overlap.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
-
-from sqlalchemy import Connection
 
 from jobkit._hooktypes import Service
 from jobkit.events import PluginTicked
@@ -21,6 +18,7 @@ from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import OUT_OF_REACH, pause_after
 from jobkit.runtime.logs import Outage, log
 from jobkit.storage.engine import Fault, classify, node_connection
+from jobkit.storage.kept import KeptConnection
 
 if TYPE_CHECKING:
     from jobkit.core import Core
@@ -57,7 +55,7 @@ class ServiceThread:
         self._entries = list(entries)
         self._outage = outage
         self._halt = threading.Event()
-        self._connection: Connection | None = None
+        self._line = KeptConnection(lambda: node_connection(core.engine, autocommit=False))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -93,13 +91,13 @@ class ServiceThread:
                 if not self._halt.wait(max(0.0, entry.due - self._core.clock.monotonic())):
                     self._tick(entry)
         finally:
-            self._disconnect()
+            self._line.drop()
 
     def _tick(self, entry: Entry) -> None:
         started = self._core.clock.monotonic()
         now = self._core.clock.now()
         try:
-            count = entry.service.tick(self._connected(), now)
+            count = entry.service.tick(self._line.get(), now)
         except BaseException as exc:  # noqa: BLE001 - plugin code: not even SystemExit may end the thread
             pause = self._failed(entry, exc)
         else:
@@ -132,13 +130,13 @@ class ServiceThread:
         else:
             self._core.registry.failed(entry.plugin, f"service {entry.service.name}", exc)
         if fault in (Fault.LOST, Fault.READONLY):
-            self._disconnect()
+            self._line.drop()
         backoff = pause_after(entry.failures, self._core.clock.random())
         return max(backoff, self._jittered(min(entry.service.seconds, 1.0)) if entry.failures > 3 else 0.0)
 
     def _tidy(self, entry: Entry) -> None:
         """A tick must leave no transaction behind: it would hold locks, and old rows, for a whole interval."""
-        conn = self._connection
+        conn = self._line.current
         if conn is None:
             return
         try:
@@ -147,25 +145,10 @@ class ServiceThread:
                 if not entry.failures:
                     log.warning("service %s left a transaction open; it was rolled back", entry.label)
         except Exception:  # noqa: BLE001 - the next tick gets a new connection
-            self._disconnect()
+            self._line.drop()
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (1 - JITTER + 2 * JITTER * self._core.clock.random())
-
-    def _connected(self) -> Connection:
-        conn = self._connection
-        if conn is None or conn.closed or conn.invalidated:
-            self._disconnect()
-            conn = self._connection = node_connection(self._core.engine, autocommit=False)
-        return conn
-
-    def _disconnect(self) -> None:
-        conn, self._connection = self._connection, None
-        if conn is not None:
-            with contextlib.suppress(Exception):
-                conn.invalidate()
-            with contextlib.suppress(Exception):
-                conn.close()
 
 
 def threads_for(

@@ -8,14 +8,14 @@ is made once and stays prepared.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from jobkit.jobs import JobState
 from jobkit.storage.arm import moved
-from jobkit.storage.base import NO_OBSERVERS, Change, ClaimedJob, ClaimWish, Exchanged, Observers
+from jobkit.storage.base import NO_OBSERVERS, Change, ClaimedJob, Observers
 from jobkit.storage.changes import (
     FINAL_TIMES,
     Group,
@@ -25,6 +25,7 @@ from jobkit.storage.changes import (
     grouped,
     in_input_order,
 )
+from jobkit.storage.claims import Claiming, in_order
 from jobkit.storage.fleet import Fleet
 from jobkit.storage.inserts import BatchInsert
 from jobkit.storage.recurring import RecurringEntries
@@ -69,7 +70,7 @@ def columns_of(shape: Shape) -> tuple[str, ...]:
     return ("job", *(name for name, needed in optional.items() if needed), *shape.edits)
 
 
-class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
+class NativeStorage(Claiming, BatchInsert, Upkeep, Fleet, RecurringEntries):
     """Template of an arm that has UPDATE ... FROM ... RETURNING. Subclasses say how their SQL spells it."""
 
     def __init__(self, tables: Tables, observers: Observers = NO_OBSERVERS) -> None:
@@ -138,35 +139,6 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
         one_statement = len(groups) == 1 and self.observers.transitions is None
         run = self._single if one_statement else self._whole
         return in_input_order(changes, run(conn, lambda: [self._apply(conn, group) for group in groups]))
-
-    def exchange(
-        self,
-        conn: Connection,
-        changes: Sequence[Change],
-        claims: Sequence[ClaimWish],
-        *,
-        node: str,
-        at: datetime,
-    ) -> Exchanged:
-        """See `Storage.exchange`."""
-        landed = self.transition(conn, changes)
-        claimed: list[ClaimedJob] = []
-        for wish in claims:
-            claimed += self.claim(conn, wish.queue, wish.limit, node=node, at=at, skip=wish.skip)
-        return Exchanged(landed, claimed)
-
-    @abstractmethod
-    def claim(
-        self,
-        conn: Connection,
-        queue: str,
-        limit: int,
-        *,
-        node: str,
-        at: datetime,
-        skip: Collection[str] = (),
-    ) -> list[ClaimedJob]:
-        """See `Storage.claim`."""
 
     def _apply(self, conn: Connection, group: Group) -> list[Change]:
         if self.observers.transitions is None:
@@ -241,11 +213,4 @@ class NativeStorage(BatchInsert, Upkeep, Fleet, RecurringEntries):
 
 def sorted_claims(rows: Sequence[Row], node: str, at: datetime) -> list[ClaimedJob]:
     """The claimed rows in the order of the queue: RETURNING promises none."""
-    jobs = [ClaimedJob(*row, node, at) for row in rows]  # type: ignore[call-arg]
-    if len(jobs) > 1:
-        jobs.sort(key=_place)
-    return jobs
-
-
-def _place(job: ClaimedJob) -> tuple[int, datetime, int]:
-    return job.priority, job.scheduled_at, job.id
+    return in_order([ClaimedJob(*row, node, at) for row in rows])  # type: ignore[call-arg]

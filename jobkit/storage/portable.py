@@ -12,7 +12,8 @@ import json
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
@@ -40,10 +41,10 @@ from jobkit.storage.base import (
     Change,
     ClaimedJob,
     ClaimWish,
-    Exchanged,
     Observers,
 )
 from jobkit.storage.changes import FINAL_TIMES, Group, error_json, grouped, in_input_order
+from jobkit.storage.claims import SKEW, Claiming, in_order
 from jobkit.storage.engine import reading, savepoint
 from jobkit.storage.fleet import Fleet
 from jobkit.storage.inserts import TRIES, Inserts
@@ -57,14 +58,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PortableStorage"]
 
-SKEW: Final = timedelta(seconds=1)
-"""How far another host's clock may be ahead without delaying its jobs."""
 _MANY: Final = 500
 """How many ids or rows go into one statement."""
 _CLAIM_TRIES: Final = 5
 
 
-class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
+class PortableStorage(Claiming, Inserts, Upkeep, Fleet, RecurringEntries):
     """The default for any dialect."""
 
     def __init__(self, tables: Tables, observers: Observers = NO_OBSERVERS) -> None:
@@ -102,16 +101,16 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
         skip: Collection[str] = (),
     ) -> list[ClaimedJob]:
         """See `Storage.claim`."""
-        wish = ClaimWish(queue, limit, skip)
+        won: list[ClaimedJob] = []
         for attempt in range(_CLAIM_TRIES):
             with reading(conn):
-                ids = self._due_ids(conn, wish, at)
-            if not ids:
+                ids = self._due_ids(conn, ClaimWish(queue, limit - len(won), skip), at)
+            jobs = self._whole(conn, partial(self._claim_ids, conn, ids, node, at)) if ids else []
+            won += jobs
+            if len(jobs) == len(ids):
                 break
-            if jobs := self._whole(conn, lambda ids=ids: self._claim_ids(conn, ids, node, at)):  # type: ignore[misc]
-                return jobs
-            time.sleep(random.uniform(0, 0.002 * (attempt + 1)))  # rivals won them all: look again at once
-        return []
+            time.sleep(random.uniform(0, 0.002 * (attempt + 1)))  # rivals won some: look again at once
+        return in_order(won)
 
     def _due_ids(self, conn: Connection, wish: ClaimWish, at: datetime) -> list[int]:
         c = self.tables.jobs.c
@@ -136,7 +135,7 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
             )
             if conn.execute(taken).rowcount:
                 won += self._won(conn, some, node, at)
-        self._report(conn, map(_claimed_transition, won))
+        self._report_claims(conn, won)
         return won
 
     def _won(self, conn: Connection, ids: Sequence[int], node: str, at: datetime) -> list[ClaimedJob]:
@@ -157,22 +156,6 @@ class PortableStorage(Inserts, Upkeep, Fleet, RecurringEntries):
         )
         rows = conn.execute(query.where(mine).order_by(c.priority, c.scheduled_at, c.id))
         return [ClaimedJob(*row, node, at) for row in rows]
-
-    def exchange(
-        self,
-        conn: Connection,
-        changes: Sequence[Change],
-        claims: Sequence[ClaimWish],
-        *,
-        node: str,
-        at: datetime,
-    ) -> Exchanged:
-        """See `Storage.exchange`."""
-        landed = self.transition(conn, changes)
-        claimed: list[ClaimedJob] = []
-        for wish in claims:
-            claimed += self.claim(conn, wish.queue, wish.limit, node=node, at=at, skip=wish.skip)
-        return Exchanged(landed, claimed)
 
     # --- changes
 
@@ -375,9 +358,3 @@ def _move(change: Change, row: Row[Any]) -> Transition | None:
     attempt = max(row.attempt + change.attempt_delta, 0)
     queue = row.queue if change.queue is None else change.queue
     return moved(change, JobState(row.state), row.worker, queue, attempt)
-
-
-def _claimed_transition(job: ClaimedJob) -> Transition:
-    return Transition(
-        job.id, job.worker, job.queue, job.attempt, JobState.AVAILABLE, JobState.EXECUTING, job.attempted_at
-    )

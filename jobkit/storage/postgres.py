@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from jobkit.jobs import JobRow, JobState, Lease, Transition
+from jobkit.jobs import JobRow, Lease
 from jobkit.storage.base import NO_OBSERVERS, Beat, ClaimedJob, Observers, QueueSettings, Staged
 from jobkit.storage.changes import FINAL_TIMES, Group
+from jobkit.storage.claims import SKEW
 from jobkit.storage.engine import as_sqlalchemy, reading
 from jobkit.storage.fleet import as_json
 from jobkit.storage.native import CLAIMED, COLUMNS, NativeStorage, sorted_claims
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresStorage"]
 
-SKEW: Final = timedelta(seconds=1)
-"""How far another host's clock may be ahead without delaying its jobs."""
 COPY_FROM: Final = 500
 """From how many plain rows on COPY is faster than unnest."""
 
@@ -165,7 +164,7 @@ class PostgresStorage(NativeStorage):
 
         def work() -> list[ClaimedJob]:
             jobs = self._claimed(statement.rows(conn, params), node, at)
-            self._report(conn, map(_claimed_transition, jobs))
+            self._report_claims(conn, jobs)
             return jobs
 
         return self._whole(conn, work)
@@ -333,9 +332,3 @@ def _instants(times: Any) -> str:
 def _in_utc(row: Row) -> Row:
     """The driver speaks in the session's zone."""
     return (*row[:9], row[9].astimezone(UTC), row[10].astimezone(UTC))
-
-
-def _claimed_transition(job: ClaimedJob) -> Transition:
-    return Transition(
-        job.id, job.worker, job.queue, job.attempt, JobState.AVAILABLE, JobState.EXECUTING, job.attempted_at
-    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from jobkit.jobs import JobRow, JobState, Transition
+from jobkit.jobs import JobRow
 from jobkit.storage.base import (
     ERRORS_KEPT,
     NO_OBSERVERS,
@@ -26,6 +26,7 @@ from jobkit.storage.base import (
     Staged,
 )
 from jobkit.storage.changes import FINAL_TIMES, Group
+from jobkit.storage.claims import SKEW
 from jobkit.storage.engine import reading
 from jobkit.storage.inserts import warn_unconfigured
 from jobkit.storage.native import CLAIMED, COLUMNS, NativeStorage, sorted_claims
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from jobkit.storage.schema import Tables
 
 __all__ = ["SQLiteStorage", "has_returning"]
-
-SKEW: Final = timedelta(seconds=1)
-"""How far another host's clock may be ahead without delaying its jobs."""
 
 _ROW: Final = (
     "state",
@@ -159,7 +157,7 @@ class SQLiteStorage(NativeStorage):
     def _claim_now(self, conn: Connection, wish: ClaimWish, node: str, at: datetime) -> list[ClaimedJob]:
         rows = self._claim[bool(wish.skip)].rows(conn, _claim_params(wish, node, at))
         jobs = sorted_claims([_with_times(row) for row in rows], node, at)
-        self._report(conn, map(_claimed_transition, jobs))
+        self._report_claims(conn, jobs)
         return jobs
 
     def due_queues(
@@ -283,9 +281,3 @@ def _claim_params(wish: ClaimWish, node: str, at: datetime) -> dict[str, Any]:
 
 def _with_times(row: Row) -> Row:
     return (*row[:9], from_text(row[9]), from_text(row[10]))
-
-
-def _claimed_transition(job: ClaimedJob) -> Transition:
-    return Transition(
-        job.id, job.worker, job.queue, job.attempt, JobState.AVAILABLE, JobState.EXECUTING, job.attempted_at
-    )

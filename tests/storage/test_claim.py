@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import Connection
 
 from jobkit.storage.base import ClaimWish
 from jobkit.storage.engine import node_connection
+from jobkit.storage.portable import PortableStorage
 from tests.storage.support import NOW, SECOND, Database
 
 
@@ -124,6 +126,29 @@ def test_racing_claims_take_each_job_exactly_once(db: Database) -> None:
     assert errors == []
     assert sorted(taken) == ids
     assert {db.row(job_id).attempt for job_id in ids} == {1}
+
+
+@pytest.mark.parametrize("arm", ["portable"])
+def test_a_claim_that_lost_some_rows_to_a_rival_looks_again_at_once(
+    db: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [db.add() for _ in range(8)]
+    node, rival = db.node(), db.node("rival")
+    look, rivals = PortableStorage._due_ids, [3, 1]
+
+    def overtaken(self: PortableStorage, conn: Connection, wish: ClaimWish, at: datetime) -> list[int]:
+        found = look(self, conn, wish, at)
+        if rivals and conn is not db.conn:
+            db.claim(rivals.pop(0), node=rival)
+        return found
+
+    monkeypatch.setattr(PortableStorage, "_due_ids", overtaken)
+    jobs = db.storage.claim(conn, "default", 4, node=node, at=NOW + SECOND)
+
+    assert len(jobs) == 4
+    assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+    assert {job.lease.at for job in jobs} == {NOW + SECOND}
+    assert sorted(db.states()[id] for id in ids) == ["executing"] * 8
 
 
 def test_an_exchange_records_and_claims(db: Database, conn: Connection) -> None:
