@@ -6,13 +6,16 @@ time, and always knows its age.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
 
 __all__ = ["Sample", "Samples"]
 
+log = logging.getLogger("jobkit.dashboard")
 T = TypeVar("T")
 _MOST: Final = 500
 _SPARE: Final = 20
@@ -35,9 +38,15 @@ class Samples:
         self._samples: dict[Hashable, Sample[object]] = {}
         self._locks: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, "jobkit-dashboard-counts")
 
-    def get(self, key: Hashable, make: Callable[[], T], *, least: float = 1.0) -> Sample[T]:
-        """The value of this key, taken anew where it is older than `least` seconds and 20 times what taking it cost."""
+    def get(
+        self, key: Hashable, make: Callable[[], T], *, least: float = 1.0, behind: bool = False
+    ) -> Sample[T]:
+        """The value of this key, taken anew where it is older than `least` seconds and 20 times what taking it cost.
+
+        `behind`: an old value is good enough for this once; the new one is taken in a thread meanwhile.
+        """
         found = self._samples.get(key)
         if found is not None and self._fresh(found, least):
             return cast("Sample[T]", found)
@@ -45,11 +54,22 @@ class Samples:
             lock = self._locks.setdefault(key, threading.Lock())
         if not lock.acquire(blocking=found is None):
             return cast("Sample[T]", found)
+        if behind and found is not None:
+            self._pool.submit(self._renew, key, make, lock)
+            return cast("Sample[T]", found)
         try:
             again = self._samples.get(key)
             if again is not None and self._fresh(again, least):
                 return cast("Sample[T]", again)
             return self._take(key, make)
+        finally:
+            lock.release()
+
+    def _renew(self, key: Hashable, make: Callable[[], T], lock: threading.Lock) -> None:
+        try:
+            self._take(key, make)
+        except Exception:
+            log.warning("%r could not be counted anew", key, exc_info=True)
         finally:
             lock.release()
 

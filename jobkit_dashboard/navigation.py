@@ -62,7 +62,9 @@ def navigation(ctx: Context) -> list[Link]:
 
 def _badges(ctx: Context) -> dict[str, tuple[str, str]]:
     try:
-        return ctx.dash.samples.get(("badges", ctx.audience), lambda: _counted(ctx), least=5.0).value
+        return ctx.dash.samples.get(
+            ("badges", ctx.audience), lambda: _counted(ctx), least=5.0, behind=True
+        ).value
     except (AdminError, NotMigrated):
         return {}  # the page itself says what is wrong
     except Exception:

@@ -119,6 +119,7 @@ class Renderer:
             navigation=navigation,
             version=version,
             editor_link=_editor_link,
+            allowed_actions=_allowed_actions,
             plugin_html=self._plugin_html,
         )
 
@@ -151,6 +152,12 @@ class Renderer:
 
     def _signed(self, html: str, ctx: Context) -> str:
         return html.replace(self._place, ctx.form_token)
+
+
+def _allowed_actions(ctx: Context) -> list[tuple[str, str]]:
+    """What the menu of a row offers."""
+    actions = (("retry", "Retry…"), ("run_now", "Run now…"), ("cancel", "Cancel…"), ("delete", "Delete…"))
+    return [(action, label) for action, label in actions if ctx.may(f"jobs.{action}")]
 
 
 def _editor_link(ctx: Context, frame: Frame) -> str:

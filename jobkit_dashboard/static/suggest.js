@@ -11,6 +11,7 @@ function list() { return document.getElementById("q-list"); }
 function close() {
   const box = list();
   if (!box) return;
+  asked += 1; clearTimeout(timer); // what is still on its way comes too late
   box.hidden = true; items = []; at = -1;
   input().setAttribute("aria-expanded", "false");
   input().removeAttribute("aria-activedescendant");
@@ -74,7 +75,7 @@ export function startSuggest() {
   field.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
   field.addEventListener("blur", () => setTimeout(close, 150));
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && items.length) { close(); event.preventDefault(); event.stopPropagation(); return; }
+    if (event.key === "Escape" && !list().hidden) { close(); event.preventDefault(); event.stopPropagation(); return; }
     if (event.key === "ArrowDown" && !items.length) { ask(); event.preventDefault(); return; }
     if (!items.length) return;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

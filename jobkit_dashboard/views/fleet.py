@@ -26,7 +26,7 @@ COMMANDS: Final = {"pause": "Pause", "resume": "Resume", "drain": "Drain", "forg
 
 def queues_page(ctx: Context) -> Page:
     """`R/queues`."""
-    queues = ctx.reads.queues()
+    queues = ctx.dash.samples.get(("queues", ctx.audience), ctx.reads.queues).value
     wanted, status = ctx.query.text("name", 128), ctx.query.text("status")
     found = [q for q in queues if wanted.lower() in q.name.lower() and status in ("", q.status)]
     sort = ctx.query.text("sort") if ctx.query.text("sort") in QUEUE_SORTS else "trouble"

@@ -152,7 +152,10 @@ def _value(text: str) -> str:
 
 
 def _sorts(ctx: Context, found: JobPage) -> Sequence[SortChoice]:
-    return () if found.problems else ctx.reads.sorts(found.query)
+    if found.problems:
+        return ()
+    key = ("sorts", ctx.audience, found.query)
+    return ctx.dash.samples.get(key, lambda: ctx.reads.sorts(found.query), least=60.0).value
 
 
 def _held(ctx: Context, found: JobPage) -> list[Row]:

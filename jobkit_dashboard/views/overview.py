@@ -33,7 +33,7 @@ class Tile:
 def overview_page(ctx: Context) -> Page:
     """`R/`."""
     samples, audience = ctx.dash.samples, ctx.audience
-    checked = samples.get(("health", audience), lambda: health(ctx), least=5.0)
+    checked = samples.get(("health", audience), lambda: health(ctx), least=5.0, behind=True)
     queues = _if(ctx, "view.queues", lambda: samples.get(("queues", audience), ctx.reads.queues).value) or ()
     nodes = _if(ctx, "view.nodes", lambda: samples.get(("nodes", audience), ctx.reads.nodes).value) or ()
     cron = (
