@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Format", "Output", "OutputOptions", "disarm"]
 
 _GAP: Final = 2
-_NARROW: Final = 8
+_NARROW: Final = 10
 _NUMBERS: Final = frozenset({"integer", "number", "seconds", "count"})
 _WHOLE: Final = _NUMBERS | {"time"}
 """Kinds of which a part would say something else."""
@@ -205,15 +205,23 @@ class Output:
         from rich.text import Text
 
         out = self.console
-        rows = [[self.cell(field, item) for field in fields] for item in items]
-        titles = [(field.column or field.name).upper() for field in fields]
-        widths = _fitted(titles, rows, fields, out.width)
+        columns = _fitting(
+            [
+                Column(
+                    field, (field.column or field.name).upper(), [self.cell(field, item) for item in items]
+                )
+                for field in fields
+            ],
+            out.width,
+        )
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-        for field, title, width in zip(fields, titles, widths, strict=True):
-            side: Literal["left", "right"] = "right" if field.kind in _NUMBERS else "left"
-            table.add_column(Text(title), justify=side, no_wrap=True, overflow="ellipsis", width=width)
-        for item, cells in zip(items, rows, strict=True):
-            table.add_row(*map(Text, cells, (_style(field, item) for field in fields)))
+        for column in columns:
+            side: Literal["left", "right"] = "right" if column.field.kind in _NUMBERS else "left"
+            table.add_column(
+                Text(column.title), justify=side, no_wrap=True, overflow="ellipsis", width=column.width
+            )
+        for number, item in enumerate(items):
+            table.add_row(*(Text(c.cells[number], style=_style(c.field, item)) for c in columns))
         out.print(table)
 
     # -- for pipes
@@ -261,24 +269,42 @@ class Output:
             ) from None
 
 
-def _fitted(
-    titles: Sequence[str], rows: Sequence[Sequence[str]], fields: Sequence[Field], available: int
-) -> list[int]:
-    """A width for each column: what it needs, taken from the widest columns of text until all fit."""
+@dataclass(slots=True)
+class Column:
+    """One column of a table: its texts, and the width that it gets."""
+
+    field: Field
+    title: str
+    cells: list[str]
+    width: int = 0
+
+    @property
+    def least(self) -> int:
+        """Below this width it says nothing, or something else."""
+        return self.width if self.field.whole or self.field.kind in _WHOLE else min(self.width, _NARROW)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no row has anything there."""
+        return all(cell in ("–", "") for cell in self.cells)
+
+
+def _fitting(columns: list[Column], available: int) -> list[Column]:
+    """The columns that fit: the widest give way first, then empty ones go, then those on the right."""
     from rich.cells import cell_len
 
-    columns = zip(*rows, strict=True)
-    widths = [
-        max(cell_len(title), *map(cell_len, cells)) for title, cells in zip(titles, columns, strict=True)
-    ]
-    room = available - _GAP * (len(widths) - 1)
-    while sum(widths) > room:
-        wide = [i for i, f in enumerate(fields) if f.kind not in _WHOLE and widths[i] > _NARROW]
+    for column in columns:
+        column.width = max(cell_len(column.title), *map(cell_len, column.cells))
+    kept = list(columns)
+    while len(kept) > 1 and sum(c.least for c in kept) + _GAP * (len(kept) - 1) > available:
+        kept.remove(next((column for column in kept if column.empty), kept[-1]))
+    room = available - _GAP * (len(kept) - 1)
+    while sum(c.width for c in kept) > room:
+        wide = [column for column in kept if column.width > column.least]
         if not wide:
             break
-        widest = max(wide, key=lambda i: widths[i])
-        widths[widest] -= 1
-    return widths
+        max(wide, key=lambda column: column.width).width -= 1
+    return kept
 
 
 def plain_dict(values: Mapping[str, object]) -> dict[str, object]:

@@ -5,6 +5,7 @@ Invariant: a plugin that raises, or that takes a name of jobkit's own, breaks no
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import click
@@ -18,9 +19,14 @@ log = logging.getLogger("jobkit.plugins")
 
 
 def add_plugin_commands(root: Root, session: Session) -> None:
-    """Ask the plugins of this configuration; where it is wrong there are none, and the command will say why."""
+    """Ask the plugins of this configuration; where it is wrong there are none, and the command will say why.
+
+    The options after the command are not read yet, so what is looked at here is forgotten again.
+    """
+    looking = Session()
+    looking.given = copy.deepcopy(session.given)
     try:
-        registry = session.core.registry
+        registry = looking.core.registry
         registry.load()
     except Exception as error:  # noqa: BLE001 - help must work with the worst configuration
         log.debug("no commands of plugins: %s", error)

@@ -16,6 +16,7 @@ from jobkit.cli.errors import Failure, failure_of
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Entry, LazyGroup, _prepared
 from jobkit.cli.session import Session, session_of
+from jobkit.cli.terminal import clean
 
 __all__ = ["COMMANDS", "Root", "cli"]
 
@@ -139,19 +140,24 @@ def _outcome(error: BaseException, session: Session) -> int:
             else ExitCode.FAILED
         )
     if session.given.debug and not isinstance(error, (click.UsageError, KeyboardInterrupt, click.Abort)):
-        _traceback(error)
+        _traceback(error, session)
     failure = failure_of(error)
     shown = Failure(failure.code, session.redact(failure.message), failure.hint, failure.expected)
     session.out.failure(shown)
     return failure.code
 
 
-def _traceback(error: BaseException) -> None:
+def _traceback(error: BaseException, session: Session) -> None:
+    """The whole traceback, redacted like everything else; locals stay out of it."""
+    import io
+
     from rich.console import Console
     from rich.traceback import Traceback
 
     made = Traceback.from_exception(type(error), error, error.__traceback__, show_locals=False)
-    Console(stderr=True, markup=False).print(made)
+    page = io.StringIO()
+    Console(file=page, markup=False, width=110).print(made)
+    click.echo(clean(session.redact(page.getvalue())), err=True)
 
 
 def _close_stdout() -> None:

@@ -123,9 +123,11 @@ class Session:
 
     def redact(self, text: str) -> str:
         """The text without secrets; used on errors, which may carry a URL with its password."""
-        from jobkit.redact import Redactor
+        from jobkit.redact import RedactionRules, Redactor
 
-        return Redactor().text(text, kind="log")
+        config: Config | None = self.__dict__.get("config")
+        rules = config.redaction if config is not None else RedactionRules()
+        return Redactor(rules).text(text, kind="log")
 
     def close(self) -> None:
         """Close what was opened."""

@@ -59,6 +59,8 @@ class Field:
     style: Callable[[Any], str] | None = None
     show: Callable[[Any], str] | None = None
     """The text of a table's cell, where it is not simply the value."""
+    whole: bool = False
+    """Never cut in a table, because a part would say something else."""
 
     def value(self, item: object) -> object:
         """The item's value of this field, as Python has it."""

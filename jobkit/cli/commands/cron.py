@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,6 +16,7 @@ from jobkit.cli.output import Output
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import parse_time
+from jobkit.cli.words import absolute
 
 if TYPE_CHECKING:
     from jobkit.admin.results import CronChange
@@ -68,8 +69,8 @@ RUNS: Final = Shape(
     "cron.runs",
     (
         Field("key", help="the entry; empty for an expression", nullable=True),
-        Field("at", "time", help="the instant", column="at"),
-        Field("local", help="the same in the expression's zone", column="local"),
+        Field("at", "time", help="the instant", column="at", show=lambda run: absolute(run.at, UTC)),
+        Field("local", help="the same in the expression's zone", column="local", whole=True),
         Field("note", help="what a change of the clock did to it", column="note"),
     ),
     title="Runs of a schedule",
@@ -316,16 +317,11 @@ def _with_column(field: Field) -> Field:
 
 
 def _print_runs(session: Session, shape: Shape, rows: list[RunRow]) -> None:
-    before = session.out.options.absolute
-    session.out.options.absolute = True
     session.out.items(shape, rows, empty="never runs")
-    session.out.options.absolute = before
 
 
 def _runs(expression: CronExpression, start: datetime, stop: datetime | int, key: str | None) -> list[RunRow]:
     from zoneinfo import ZoneInfo
-
-    from jobkit.cli.words import absolute
 
     zone = ZoneInfo(expression.timezone)
     return [RunRow(key, run.at, absolute(run.at, zone), run.note) for run in expression.runs(start, stop)]

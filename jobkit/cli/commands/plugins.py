@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobkit.cli.errors import CommandError
+from jobkit.cli.errors import CommandError, failure_of
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
 from jobkit.cli.output import Output
-from jobkit.cli.session import session_of
+from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape, plain
 
 if TYPE_CHECKING:
@@ -46,10 +47,25 @@ _FIELDS: Final = (
     Field("notes", "list", help="remarks on an active plugin"),
     Field("failures", "integer", help="how often a hook of it raised in this process"),
 )
+
+
+def _of_state(field: Field) -> Field:
+    """The same field of one plugin with its nodes."""
+    return replace(field, get=lambda row: field.value(row["plugin"]))
+
+
 LIST: Final = Shape(
     "plugins.list", _FIELDS, title="Plugins", extra=(Field("problems", "list", help="what was left out"),)
 )
-SHOW: Final = Shape("plugins.show", _FIELDS, listing=False, title="One plugin")
+SHOW: Final = Shape(
+    "plugins.show",
+    (
+        *(_of_state(field) for field in _FIELDS),
+        Field("nodes", "object", help="live nodes: what each says of the plugin's services"),
+    ),
+    listing=False,
+    title="One plugin",
+)
 DOCTOR: Final = Shape(
     "plugins.doctor",
     (
@@ -98,10 +114,21 @@ def show(ctx: click.Context, name: str) -> None:
             f"there is no plugin {name!r}", ExitCode.NOT_FOUND, hint="list them: jobkit plugins"
         )
     best = next((plugin for plugin in found if plugin.status == "active"), found[0])
-    session.out.item(SHOW, best, lambda out: _draw(out, best))
+    nodes = _nodes(session, best)
+    session.out.item(SHOW, {"plugin": best, "nodes": nodes}, lambda out: _draw(out, best, nodes))
 
 
-def _draw(out: Output, plugin: PluginState) -> None:
+def _nodes(session: Session, plugin: PluginState) -> dict[str, object]:
+    """What live nodes say of its services; nothing where the database cannot be asked."""
+    try:
+        views = session.reads.plugins()
+    except Exception as error:  # noqa: BLE001 - a plugin is shown with and without a database
+        session.out.note(f"nothing of its nodes: {session.redact(failure_of(error).message)}")
+        return {}
+    return {node: facts for view in views if view.name == plugin.name for node, facts in view.ticks.items()}
+
+
+def _draw(out: Output, plugin: PluginState, nodes: dict[str, object]) -> None:
     settings = plain(plugin.settings)
     out.pairs(
         {
@@ -118,6 +145,7 @@ def _draw(out: Output, plugin: PluginState) -> None:
                 else {}
             ),
             "notes": plugin.notes,
+            **{f"on {node}": facts for node, facts in nodes.items()},
         }
     )
 
