@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
 from tests.faults.figures import record
-from tests.faults.support import Load, assert_all_loops_turn, elapsed, settle_down, told, usage
-from tests.support.chores import nap
-from tests.support.processes import Rig
+from tests.faults.support import Load, assert_all_loops_turn, backends, elapsed, settle_down, told, usage
+from tests.support.chores import nap, note
+from tests.support.processes import Rig, wait_for
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.slow
@@ -67,3 +68,22 @@ def test_DB2_DB3_connections_on_which_nothing_moves_any_more_are_found_and_repla
         f"{before.descriptors} before, {after.descriptors} after",
     )
     assert node.stop() == 0
+
+
+def test_a_statement_that_waits_for_a_lock_is_left_alone(pg_rig: Rig) -> None:
+    """It is silent for longer than a dead connection may be, but the server is at work on it."""
+    rig = pg_rig
+    node = rig.start()
+    url = make_url(rig.url)
+    with psycopg.connect(host=url.host, port=url.port, user=url.username, dbname=url.database) as locker:
+        locker.execute("LOCK TABLE jobkit_jobs IN ACCESS EXCLUSIVE MODE")
+        waiting = "wait_event_type = 'Lock'"
+        wait_for("the node waits for the lock", lambda: backends(rig, waiting), 10)
+        (first, *_) = backends(rig, waiting)
+        since = time.monotonic()
+        wait_for("it waits on, on the same connection", lambda: elapsed(since) > 9)
+        assert first in backends(rig, waiting)
+    ids = rig.enqueue(note(n=1))
+    rig.wait_until_final(ids)
+    assert node.lines("in vain|database trouble") == []
+    assert_all_loops_turn(rig, 1)
