@@ -26,7 +26,7 @@ COMMANDS: Final = {"pause": "Pause", "resume": "Resume", "drain": "Drain", "forg
 
 def queues_page(ctx: Context) -> Page:
     """`R/queues`."""
-    queues = ctx.dash.samples.get(("queues", ctx.audience), ctx.reads.queues).value
+    queues = _queues(ctx)
     wanted, status = ctx.query.text("name", 128), ctx.query.text("status")
     found = [q for q in queues if wanted.lower() in q.name.lower() and status in ("", q.status)]
     sort = ctx.query.text("sort") if ctx.query.text("sort") in QUEUE_SORTS else "trouble"
@@ -46,6 +46,11 @@ def queues_page(ctx: Context) -> Page:
         token=[_queue_token(queue) for queue in found],
         nav="queues",
     )
+
+
+def _queues(ctx: Context) -> tuple[QueueView, ...]:
+    """All queues, counted for everybody who looks at them now."""
+    return ctx.dash.samples.get(("queues", ctx.audience), ctx.reads.queues).value
 
 
 def _sorted(queues: list[QueueView], sort: str) -> list[QueueView]:
@@ -70,7 +75,8 @@ def _queue_token(queue: QueueView) -> object:
 
 def queue_page(ctx: Context) -> Page:
     """`R/queues/show`."""
-    queue = ctx.reads.queue(ctx.query.get("name", "")[:200])
+    name = ctx.query.get("name", "")[:200]
+    queue = next((queue for queue in _queues(ctx) if queue.name == name), None) or ctx.reads.queue(name)
     return Page(
         "queue.html",
         f"Queue {queue.name}",

@@ -20,14 +20,21 @@ BUILD = Path(__file__).parents[2] / "build"
 SCREENSHOTS = BUILD / "screenshots"
 AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP *.test 127.0.0.1",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",
+]
 
 # In a page before anything else: remembers each policy report.
 _WATCH = """
 window.__reports = [];
-document.addEventListener('securitypolicyviolation', (e) => window.__reports.push(e.violatedDirective + ' ' + e.blockedURI));
+document.addEventListener('securitypolicyviolation', (e) =>
+    window.__reports.push(e.violatedDirective + ' ' + e.blockedURI));
 """
 
 

@@ -96,20 +96,54 @@ def rows_of_every_kind(now: datetime) -> list[dict[str, Any]]:
     mail = {"worker": "send_mail", "queue": "mail"}
     return [
         row(**mail, **times, args={"user_id": 1, "text": "hello"}, tags=["welcome", "user:1"]),
-        row(**mail, state="scheduled", inserted_at=at(now, minutes=3), scheduled_at=now + timedelta(hours=2),
-            args={"user_id": 2, "card": {"number": SECRET}, "password": SECRET}),
-        row(state="executing", **{**ran, "attempted_at": at(now, seconds=40)}, worker="resize_image", queue="media",
-            args={"image_id": 7, "width": 1200}),
-        row(**mail, state="retryable", **{**ran, "scheduled_at": now + timedelta(minutes=4)}, args={"user_id": 3},
-            errors=[error(TRACEBACK, 1, at(now, minutes=5))]),
-        row(state="completed", completed_at=at(now, minutes=4), **ran, worker="resize_image", queue="media",
-            args={"image_id": 8}, meta={"cron": "nightly"}, tags=["cron"]),
-        row(**mail, state="discarded", discarded_at=at(now, minutes=4), **{**ran, "attempt": 3}, max_attempts=3,
+        row(
+            **mail,
+            state="scheduled",
+            inserted_at=at(now, minutes=3),
+            scheduled_at=now + timedelta(hours=2),
+            args={"user_id": 2, "card": {"number": SECRET}, "password": SECRET},
+        ),
+        row(
+            state="executing",
+            **{**ran, "attempted_at": at(now, seconds=40)},
+            worker="resize_image",
+            queue="media",
+            args={"image_id": 7, "width": 1200},
+        ),
+        row(
+            **mail,
+            state="retryable",
+            **{**ran, "scheduled_at": now + timedelta(minutes=4)},
+            args={"user_id": 3},
+            errors=[error(TRACEBACK, 1, at(now, minutes=5))],
+        ),
+        row(
+            state="completed",
+            completed_at=at(now, minutes=4),
+            **ran,
+            worker="resize_image",
+            queue="media",
+            args={"image_id": 8},
+            meta={"cron": "nightly"},
+            tags=["cron"],
+        ),
+        row(
+            **mail,
+            state="discarded",
+            discarded_at=at(now, minutes=4),
+            **{**ran, "attempt": 3},
+            max_attempts=3,
             args={"user_id": 4},
-            errors=[error(f"HTTPError: POST https://deploy:{SECRET}@api.example.com/charge?token={TOKEN} said 500", n)
-                    for n in (1, 2, 3)]),
+            errors=[
+                error(
+                    f"HTTPError: POST https://deploy:{SECRET}@api.example.com/charge?token={TOKEN} said 500",
+                    n,
+                )
+                for n in (1, 2, 3)
+            ],
+        ),
         row(**mail, state="cancelled", cancelled_at=at(now, minutes=2), **times, args={"user_id": 5}),
-    ]  # fmt: skip
+    ]
 
 
 def hostile_rows(now: datetime) -> list[dict[str, Any]]:
@@ -117,14 +151,28 @@ def hostile_rows(now: datetime) -> list[dict[str, Any]]:
     text = f"{MARKUP} {BIDI}"
     times = {"inserted_at": at(now, minutes=1), "scheduled_at": at(now, minutes=1)}
     return [
-        row(worker=f"w{MARKUP}", queue=f"q{MARKUP}", **times, args={text: text, "password": SECRET, "deep": [{"token": TOKEN}]},
-            meta={"note": text, "api_key": SECRET, "cron": text}, tags=[text[:190], "=cmd|' /C calc'!A0"],
-            state="discarded", discarded_at=now, attempted_at=at(now, seconds=30), attempted_by=f"node{MARKUP}", attempt=1,
-            errors=[error(f"{text}: Bearer {TOKEN}\nTraceback (most recent call last):\n  File \"{MARKUP}\", line 1, in f\n"
-                          f"    {text}\n")]),
+        row(
+            worker=f"w{MARKUP}",
+            queue=f"q{MARKUP}",
+            **times,
+            args={text: text, "password": SECRET, "deep": [{"token": TOKEN}]},
+            meta={"note": text, "api_key": SECRET, "cron": text},
+            tags=[text[:190], "=cmd|' /C calc'!A0"],
+            state="discarded",
+            discarded_at=now,
+            attempted_at=at(now, seconds=30),
+            attempted_by=f"node{MARKUP}",
+            attempt=1,
+            errors=[
+                error(
+                    f'{text}: Bearer {TOKEN}\nTraceback (most recent call last):\n  File "{MARKUP}", line 1, in f\n'
+                    f"    {text}\n"
+                )
+            ],
+        ),
         row(worker="big", queue="default", **times, args={"blob": "<i>x</i>" * 30_000, "password": SECRET}),
         row(worker="long", queue="default", **times, args={"word": "w" * 5_000}),
-    ]  # fmt: skip
+    ]
 
 
 def seed(app: Jobkit, *, hostile: bool = False, nodes: bool = True) -> list[int]:
@@ -135,9 +183,14 @@ def seed(app: Jobkit, *, hostile: bool = False, nodes: bool = True) -> list[int]
     storage = core.storage
     with core.engine.begin() as conn:
         storage.ensure_entry(
-            conn, "nightly", cron="0 3 * * *", timezone="Europe/Paris", worker="resize_image", paused=False,
+            conn,
+            "nightly",
+            cron="0 3 * * *",
+            timezone="Europe/Paris",
+            worker="resize_image",
+            paused=False,
             now=at(now, days=2),
-        )  # fmt: skip
+        )
         storage.ensure_entry(
             conn,
             "often",
@@ -200,8 +253,15 @@ def serving(app: Any, port: int | None = None) -> Iterator[int]:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port or 0))
     sock.listen(64)
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off",
-                            timeout_graceful_shutdown=2)  # fmt: skip
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()

@@ -92,12 +92,27 @@ def plain(site: Site, browser: Browser) -> Iterator[Watched]:
 
 def pages(ids: list[int]) -> dict[str, str]:
     return {
-        "overview": "/", "jobs": "/jobs", "jobs-problem": "/jobs?q=quue:mail", "jobs-empty": "/jobs?q=queue:none", "job-executing": f"/jobs/{ids[2]}",
-        "job-retryable": f"/jobs/{ids[3]}", "job-discarded": f"/jobs/{ids[5]}", "job-new": "/jobs/new", "job-edit": f"/jobs/{ids[1]}/edit",
-        "confirm": f"/jobs/confirm?only=delete:{ids[0]}", "operations": "/operations", "queues": "/queues", "queue": "/queues/show?name=mail",
-        "nodes": "/nodes", "node": "/nodes/show?id=host-a:17:n1", "cron": "/cron", "cron-entry": "/cron/show?key=nightly", "plugins": "/plugins",
-        "audit": "/audit", "settings": "/settings",
-    }  # fmt: skip
+        "overview": "/",
+        "jobs": "/jobs",
+        "jobs-problem": "/jobs?q=quue:mail",
+        "jobs-empty": "/jobs?q=queue:none",
+        "job-executing": f"/jobs/{ids[2]}",
+        "job-retryable": f"/jobs/{ids[3]}",
+        "job-discarded": f"/jobs/{ids[5]}",
+        "job-new": "/jobs/new",
+        "job-edit": f"/jobs/{ids[1]}/edit",
+        "confirm": f"/jobs/confirm?only=delete:{ids[0]}",
+        "operations": "/operations",
+        "queues": "/queues",
+        "queue": "/queues/show?name=mail",
+        "nodes": "/nodes",
+        "node": "/nodes/show?id=host-a:17:n1",
+        "cron": "/cron",
+        "cron-entry": "/cron/show?key=nightly",
+        "plugins": "/plugins",
+        "audit": "/audit",
+        "settings": "/settings",
+    }
 
 
 def look(browser: Browser, site: Site, axe: str, scheme: Any, width: int, *, shots: bool = False) -> None:
@@ -377,7 +392,17 @@ def test_hostile_text_does_nothing_in_a_browser(app: Jobkit, browser: Browser) -
     with serving(Dashboard(app, auth=always("admin")).asgi) as port:
         context = browser.new_context(viewport={"width": 320, "height": 800})
         watched = Watched(context, f"http://127.0.0.1:{port}")
-        for path in ["/", "/jobs?cols=id,state,worker,args,queue,tags,node,error,cron", *(f"/jobs/{i}?errors=all" for i in ids[7:]), f"/jobs/new?clone={ids[7]}", f"/jobs/confirm?only=delete:{ids[7]}", "/queues", "/nodes", "/cron", "/audit"]:  # fmt: skip
+        for path in [
+            "/",
+            "/jobs?cols=id,state,worker,args,queue,tags,node,error,cron",
+            *(f"/jobs/{i}?errors=all" for i in ids[7:]),
+            f"/jobs/new?clone={ids[7]}",
+            f"/jobs/confirm?only=delete:{ids[7]}",
+            "/queues",
+            "/nodes",
+            "/cron",
+            "/audit",
+        ]:
             page = watched.go(path)
             page.wait_for_function("document.documentElement.classList.contains('scripted')")
             if page.locator("#refresh-status").count():
@@ -416,14 +441,18 @@ def test_a_page_of_another_origin_can_do_nothing(
         assert page.frame_locator("#frame").locator("#jobs-form").count() == 0
         refused = page.evaluate(
             """async ([target, job]) => {
+                const post = {method: 'POST', mode: 'no-cors', credentials: 'include'};
                 const tries = [
-                    [`${target}/jobs/${job}/retry`, {method: 'POST', mode: 'no-cors', credentials: 'include', body: new URLSearchParams({_token: 'x'})}],
-                    [`${target}/queues/pause`, {method: 'POST', mode: 'no-cors', credentials: 'include', body: new URLSearchParams({name: 'mail'})}],
+                    [`${target}/jobs/${job}/retry`, {...post, body: new URLSearchParams({_token: 'x'})}],
+                    [`${target}/queues/pause`, {...post, body: new URLSearchParams({name: 'mail'})}],
                     [`${target}/jobs`, {credentials: 'include'}],
                 ];
                 const out = [];
                 for (const [url, options] of tries) {
-                    try { const r = await fetch(url, options); out.push(r.type === 'opaque' ? 'opaque' : await r.text()); } catch (e) { out.push('blocked'); }
+                    try {
+                        const answer = await fetch(url, options);
+                        out.push(answer.type === 'opaque' ? 'opaque' : await answer.text());
+                    } catch (e) { out.push('blocked'); }
                 }
                 return out;
             }""",

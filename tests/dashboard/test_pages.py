@@ -20,13 +20,34 @@ from jobkit_dashboard.views.export import cell
 from tests.dashboard.support import BIDI, MARKUP, SECRET, TOKEN, Client, by_header, make_app, seed
 
 PAGES = [
-    "/", "/jobs", "/jobs?counts=1", "/jobs?q=queue:mail&state=failing", "/jobs?q=state:x", "/jobs?sort=priority&dir=asc",
-    "/jobs?end=1", "/jobs?at=2026-01-01T00:00", "/jobs/1", "/jobs/1?errors=all&from=%2Fjobs%3Fq%3Dqueue%3Amail",
-    "/jobs/new", "/jobs/new?clone=1", "/jobs/1/edit", "/jobs/confirm?only=cancel:1", "/jobs/confirm?only=delete:1", "/queues",
-    "/queues?sort=oldest&status=running", "/queues/show?name=mail", "/nodes", "/nodes/show?id=host-a:17:n1", "/cron",
-    "/cron/show?key=nightly", "/operations", "/plugins", "/audit", "/audit?actor=a*&result=ok&since=2026-01-01T00:00",
+    "/",
+    "/jobs",
+    "/jobs?counts=1",
+    "/jobs?q=queue:mail&state=failing",
+    "/jobs?q=state:x",
+    "/jobs?sort=priority&dir=asc",
+    "/jobs?end=1",
+    "/jobs?at=2026-01-01T00:00",
+    "/jobs/1",
+    "/jobs/1?errors=all&from=%2Fjobs%3Fq%3Dqueue%3Amail",
+    "/jobs/new",
+    "/jobs/new?clone=1",
+    "/jobs/1/edit",
+    "/jobs/confirm?only=cancel:1",
+    "/jobs/confirm?only=delete:1",
+    "/queues",
+    "/queues?sort=oldest&status=running",
+    "/queues/show?name=mail",
+    "/nodes",
+    "/nodes/show?id=host-a:17:n1",
+    "/cron",
+    "/cron/show?key=nightly",
+    "/operations",
+    "/plugins",
+    "/audit",
+    "/audit?actor=a*&result=ok&since=2026-01-01T00:00",
     "/settings",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -238,9 +259,19 @@ class Parsed(HTMLParser):
 
 def hostile_pages(ids: list[int]) -> list[str]:
     return [
-        "/", "/jobs?counts=1&cols=id,state,worker,args,queue,tags,node,error,cron", *(f"/jobs/{i}?errors=all" for i in ids), f"/jobs/new?clone={ids[7]}",
-        f"/jobs/confirm?only=delete:{ids[7]}", f"/jobs/{ids[0]}/edit", "/queues", "/nodes", "/cron", "/audit", "/operations", "/plugins",
-    ]  # fmt: skip
+        "/",
+        "/jobs?counts=1&cols=id,state,worker,args,queue,tags,node,error,cron",
+        *(f"/jobs/{i}?errors=all" for i in ids),
+        f"/jobs/new?clone={ids[7]}",
+        f"/jobs/confirm?only=delete:{ids[7]}",
+        f"/jobs/{ids[0]}/edit",
+        "/queues",
+        "/nodes",
+        "/cron",
+        "/audit",
+        "/operations",
+        "/plugins",
+    ]
 
 
 def test_DA1_nothing_of_a_job_becomes_markup_and_no_secret_leaves(app: Jobkit, dash: Dashboard) -> None:
@@ -375,3 +406,23 @@ def admin_routes(app: Jobkit) -> list[str]:
         if route.method == "GET"
     ]
     return [*paths, *PAGES]
+
+
+def test_every_page_is_drawn_on_postgres_too(postgres_url: str) -> None:
+    app = make_app(postgres_url)
+    ids = seed(app, hostile=True)
+    client = Client(Dashboard(app, auth=by_header))
+    for path in [
+        *PAGES,
+        *hostile_pages(ids),
+        "/jobs?q=args.user_id:1",
+        '/jobs?q="hello"',
+        "/-/live?page=%2Fjobs&since=",
+    ]:
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text[-2000:])
+        assert SECRET not in answer.text, path
+    client.follow(client.post(f"/jobs/{ids[5]}/retry"))
+    client.follow(client.post("/queues/pause", {"name": "mail"}))
+    assert "available" in client.get(f"/jobs/{ids[5]}").text
+    app.close()

@@ -22,9 +22,16 @@ from tests.dashboard.support import SECRET, Client, by_header, serving
 
 HERE = Path(jobkit_dashboard.__file__).parent
 ALWAYS = {
-    "content-security-policy", "x-content-type-options", "referrer-policy", "cross-origin-opener-policy", "cross-origin-resource-policy",
-    "permissions-policy", "x-robots-tag", "x-frame-options", "cache-control",
-}  # fmt: skip
+    "content-security-policy",
+    "x-content-type-options",
+    "referrer-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
+    "permissions-policy",
+    "x-robots-tag",
+    "x-frame-options",
+    "cache-control",
+}
 
 
 def static_path(client: Client, name: str = "dashboard.css") -> str:
@@ -221,7 +228,8 @@ def test_scripts_have_one_sink_for_HTML_and_no_eval() -> None:
             continue
         text = file.read_text()
         assert not re.search(
-            r"innerHTML\s*=|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function|setTimeout\(\s*['\"]",
+            r"innerHTML\s*=|outerHTML\s*=|insertAdjacentHTML|document\.write|\beval\(|new Function"
+            r"|setTimeout\(\s*['\"]",
             text,
         ), file
         assert ("parseFromString" in text) is (file.name == "live.js")
@@ -436,7 +444,10 @@ def test_importing_the_plugin_loads_no_web_framework() -> None:
     import subprocess
     import sys
 
-    code = "import sys, jobkit_dashboard.plugin, jobkit_dashboard.hookspecs; print([m for m in ('starlette', 'jinja2', 'uvicorn', 'anyio') if m in sys.modules])"
+    code = (
+        "import sys, jobkit_dashboard.plugin, jobkit_dashboard.hookspecs; "
+        "print([m for m in ('starlette', 'jinja2', 'uvicorn', 'anyio') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, text=True

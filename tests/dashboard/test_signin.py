@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from jobkit import Jobkit
 from jobkit_dashboard import Dashboard
 from jobkit_dashboard.passwords import Users, hash_password
-from jobkit_dashboard.serve import link_url, Standalone
+from jobkit_dashboard.serve import Standalone, link_url
 from jobkit_dashboard.signin import SignIn, new_link
 from jobkit_dashboard.store import Store
 from jobkit_dashboard.table import sessions_table
@@ -263,9 +263,20 @@ def cli(*words: str) -> object:
 
 def test_the_command_refuses_an_open_bind(app: Jobkit) -> None:
     answer = subprocess.run(
-        [sys.executable, "-m", "jobkit", "dashboard", "--host", "0.0.0.0", "--db", str(app.config.database_url)],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "jobkit",
+            "dashboard",
+            "--host",
+            "0.0.0.0",
+            "--db",
+            str(app.config.database_url),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert answer.returncode == 3
     assert "--password-file" in answer.stderr
 
