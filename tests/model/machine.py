@@ -67,7 +67,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.storage = self.app.core.storage
         self.actions = Actions(self.app.core, Actor("tester@host", via="cli"))
 
-    @initialize()
+    @initialize(target=ids)
+    def begin(self) -> object:
+        """An empty database, two nodes, and a few jobs, so that short sequences get somewhere, too."""
+        self.empty()
+        plain = self.insert_one(0, 0, 2, "", "incomplete")
+        keyed = [self.insert_one(0, 1, n, key, "incomplete") for n, key in enumerate("ab", 1)]
+        return multiple(*[id for id in (plain, *keyed) if id is not None])
+
     def empty(self) -> None:
         tables = self.app.tables
         with self.app.engine.begin() as conn:
@@ -135,6 +142,13 @@ class QueueMachine(RuleBasedStateMachine):
     def insert(
         self, delay: float | None, priority: int, max_attempts: int, subject: str, states: str
     ) -> object:
+        id = self.insert_one(delay, priority, max_attempts, subject, states)
+        return multiple() if id is None else id
+
+    def insert_one(
+        self, delay: float | None, priority: int, max_attempts: int, subject: str, states: str
+    ) -> int | None:
+        """The new job's id; None for a duplicate."""
         unique = Unique.args("subject", states=states) if subject else False
         new = Scripted(subject=subject).job(
             schedule_in=delay, priority=priority, max_attempts=max_attempts, unique=unique
@@ -144,7 +158,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert inserted.duplicate == (holder is not None)
         if holder is not None:
             assert inserted.id == holder.id
-            return multiple()
+            return None
         assert inserted.id not in self.model.jobs
         at = self.now + timedelta(seconds=delay or 0)
         self.model.jobs[inserted.id] = ModelJob(
@@ -161,6 +175,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(target=leases, machine=st.sampled_from(MACHINES), limit=st.integers(1, 4))
     def claim(self, machine: str, limit: int) -> object:
+        return multiple(*self.claim_on(machine, limit))
+
+    def claim_on(self, machine: str, limit: int) -> list[Lease]:
         node = self.model.live[machine]
         at = max(self.now, self.last_at.get(node, START) + timedelta(microseconds=1))
         self.last_at[node] = at
@@ -168,7 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
             settings = self.storage.queue_settings(conn, node=node, now=self.now).get(QUEUE)
         assert (settings is not None and settings.paused) == self.model.paused
         if self.model.paused:
-            return multiple()
+            return []
         expected = self.model.claimable(at, limit)
         with self.app.engine.connect() as conn:
             claimed = self.storage.claim(conn, QUEUE, limit, node=node, at=at)
@@ -178,7 +195,24 @@ class QueueMachine(RuleBasedStateMachine):
             job.state, job.lease = JobState.EXECUTING, each.lease
             assert each.attempt == job.attempt
             self.claims[each.lease] = each
-        return multiple(*(each.lease for each in claimed))
+        return [each.lease for each in claimed]
+
+    @rule(target=leases, lease=leases, crash=st.booleans(), late=st.sampled_from([Done(), Snooze(20)]))
+    def a_job_runs_again_when_the_result_of_its_lost_run_comes(
+        self, lease: Lease, crash: bool, late: Outcome
+    ) -> object:
+        """On another node, or under another claim of the same one."""
+        if self.model.executing(lease) is None:
+            return multiple()
+        machine = next(name for name, node in self.model.live.items() if node == lease.node)
+        if crash:
+            self.a_node_crashes_and_is_rescued(machine)
+        else:
+            self.a_run_is_given_back(lease)
+        claimed = self.claim_on(machine, 4)
+        script.append(late)
+        assert self.record(lease) is None
+        return multiple(*claimed)
 
     # -- results of runs, lost leases among them
 
