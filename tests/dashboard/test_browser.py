@@ -272,12 +272,14 @@ def test_a_poll_that_finds_nothing_is_204(tab: Watched, site: Site) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_text_that_is_selected_stops_the_refresh(tab: Watched, site: Site) -> None:
     faster(tab)
     tab.page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
     expect(tab.page.locator("#refresh-status")).to_contain_text("paused: text is selected")
 
 
+@pytest.mark.slow
 def test_the_interval_stays_across_pages(tab: Watched, site: Site) -> None:
     page = tab.go("/jobs")
     with page.expect_response(lambda answer: answer.url.endswith("/settings")):
@@ -286,6 +288,7 @@ def test_the_interval_stays_across_pages(tab: Watched, site: Site) -> None:
     expect(page.locator("[data-refresh-choice]")).to_have_value("30")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_told_in_red(app: Jobkit, ids: list[int], browser: Browser) -> None:
     port = free_port()
     context = browser.new_context()
@@ -301,6 +304,7 @@ def test_a_server_that_is_gone_is_told_in_red(app: Jobkit, ids: list[int], brows
     context.close()
 
 
+@pytest.mark.slow
 def test_the_confirmation_survives_the_refresh(tab: Watched, site: Site) -> None:
     faster(tab)
     page = tab.page
@@ -337,6 +341,7 @@ def test_rows_and_actions_are_reached_by_key(tab: Watched, site: Site) -> None:
     expect(page).to_have_url(re.compile(f"/jobs/{site.ids[3]}$"))
 
 
+@pytest.mark.slow
 def test_single_keys_can_be_switched_off_and_never_fire_in_fields(tab: Watched, site: Site) -> None:
     page = tab.go("/jobs")
     page.wait_for_function("document.documentElement.classList.contains('scripted')")
@@ -369,6 +374,7 @@ def test_queries_are_completed_by_key(tab: Watched, site: Site) -> None:
     expect(page.locator("#q-list")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_ticks_go_along_to_other_pages_of_the_list(tab: Watched, site: Site) -> None:
     add(site.app.core, *[row(queue="many", state="completed") for _ in range(30)])
     page = tab.go("/jobs?q=queue:many&per=25")
@@ -482,6 +488,7 @@ def test_a_rebound_name_gets_no_data(app: Jobkit, ids: list[int], browser: Brows
         page.close()
 
 
+@pytest.mark.slow
 def test_forms_work_over_http_on_a_name_that_is_not_loopback(
     app: Jobkit, ids: list[int], browser: Browser
 ) -> None:
