@@ -58,6 +58,7 @@ class Recorder:
         self._current: list[Settled] = []
         self._stuck: list[_Stuck] = []
         self._tries: dict[Lease, int] = {}
+        self._doubtful: set[Lease] = set()
 
     # -- any thread
 
@@ -112,9 +113,10 @@ class Recorder:
                 self._current = [settled for settled in self._current if id(settled) not in gone]
             if not self._current and not self._pending:
                 self._changed.notify_all()
-        if self._tries:
+        if self._tries or self._doubtful:
             for settled in batch:
                 self._tries.pop(settled.lease, None)
+                self._doubtful.discard(settled.lease)
         self._outage.succeeded()
         self._recorded(batch, landed)
 
@@ -125,7 +127,9 @@ class Recorder:
             while parts:
                 part = parts.pop()
                 parts.extend(self._store_part(conn, part))
-        except Exception:
+        except Exception as exc:
+            if classify(exc) is Fault.LOST:
+                self._doubtful.update(settled.lease for settled in self._current)
             self.put_back()
             raise
 
@@ -140,6 +144,8 @@ class Recorder:
         changes = [settled.change for settled in part if settled.change is not None]
         try:
             landed = self._storage.transition(conn, changes) if changes else []
+            if self._doubtful and len(landed) < len(changes):
+                landed = [*landed, *self._landed_before(conn, changes, landed)]
         except Exception as exc:
             fault = classify(exc)
             if fault in OUT_OF_REACH:
@@ -153,6 +159,14 @@ class Recorder:
             return []
         self.done(part, landed)
         return []
+
+    def _landed_before(
+        self, conn: Connection, changes: Sequence[Change], landed: Sequence[Change]
+    ) -> list[Change]:
+        """What an earlier try has written whose reply was lost with the connection: it is no lost lease."""
+        there = {change.lease for change in landed}
+        doubtful = [c for c in changes if c.lease in self._doubtful and c.lease not in there]
+        return self._storage.made(conn, doubtful) if doubtful else []
 
     def _store_bare(self, conn: Connection, settled: Settled, why: Exception) -> None:
         """The state change without its details, so that it lands; where even that fails, later once more."""

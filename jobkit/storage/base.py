@@ -317,6 +317,10 @@ class Storage(Protocol):
         """
         ...
 
+    def made(self, conn: Connection, changes: Sequence[Change]) -> list[Change]:
+        """Those of the changes under a lease that the rows show as made: same claim, in the state it led to."""
+        ...
+
     def exchange(
         self,
         conn: Connection,

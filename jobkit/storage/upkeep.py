@@ -48,6 +48,20 @@ class Upkeep(StorageArm):
         changes = [Change(JobState.AVAILABLE, now, lease, attempt_delta=-1) for lease in leases]
         return [change.lease for change in self.transition(conn, changes) if change.lease is not None]
 
+    def made(self, conn: Connection, changes: Sequence[Change]) -> list[Change]:
+        """See `Storage.made`."""
+        c = self.tables.jobs.c
+        seen: set[tuple[object, ...]] = set()
+        for some in batches([change.lease.id for change in changes if change.lease is not None], 500):
+            query = select(c.id, c.attempted_by, c.attempted_at, c.state).where(c.id.in_(some))
+            with reading(conn):
+                seen.update(tuple(row) for row in conn.execute(query))
+        return [
+            change
+            for change in changes
+            if (lease := change.lease) is not None and (lease.id, lease.node, lease.at, change.to) in seen
+        ]
+
     # --- staging
 
     def stage(self, conn: Connection, *, now: datetime, limit: int) -> Staged:
@@ -67,9 +81,17 @@ class Upkeep(StorageArm):
         return self._whole(conn, work)
 
     def _stage_around(self, conn: Connection, now: datetime, limit: int) -> Staged:
-        """Some row makes the statement fail: find it by halves, and leave it."""
-        with reading(conn):
-            rows = [tuple(row) for row in conn.execute(self._due(now, limit))]
+        """Some row makes the statement fail: find it by halves, leave it, and look behind it."""
+        passed = 0
+        while True:
+            with reading(conn):
+                rows = [tuple(row) for row in conn.execute(self._due(now, limit).offset(passed))]
+            staged = self._stage_what_can(conn, rows, now)
+            if staged.count or len(rows) < limit:
+                return staged
+            passed += len(rows)
+
+    def _stage_what_can(self, conn: Connection, rows: Sequence[Row], now: datetime) -> Staged:
         done = self._in_halves(
             rows, lambda some: self._whole(conn, lambda: self._stage_rows(conn, some, now)), "stage"
         )
@@ -111,9 +133,7 @@ class Upkeep(StorageArm):
 
         def work() -> Rescued:
             self._mark_lost(conn, nodes, now)
-            orphans = self._orphans(conn, limit)
-            changes = [_rescue_of(row, now, error_text) for row in orphans]
-            landed = self._change_what_can(conn, changes)
+            orphans, landed = self._rescued(conn, now, limit, error_text)
             ids = {change.job_id for change in landed}
             states = Counter(change.to for change in landed)
             return Rescued(
@@ -125,6 +145,18 @@ class Upkeep(StorageArm):
 
         return self._whole(conn, work)
 
+    def _rescued(
+        self, conn: Connection, now: datetime, limit: int, error_text: str
+    ) -> tuple[Sequence[AnyRow], list[Change]]:
+        """The first batch of orphans of which any could be changed, and what was."""
+        behind = 0
+        while True:
+            orphans = self._orphans(conn, limit, behind)
+            landed = self._change_what_can(conn, [_rescue_of(row, now, error_text) for row in orphans])
+            if landed or len(orphans) < limit:
+                return orphans, landed
+            behind = orphans[-1].id
+
     def _mark_lost(self, conn: Connection, nodes: Mapping[str, int], now: datetime) -> None:
         c = self.tables.nodes.c
         for node in sorted(nodes):
@@ -135,10 +167,11 @@ class Upkeep(StorageArm):
         nodes, jobs = self.tables.nodes.c, self.tables.jobs.c
         return exists().where(nodes.node == jobs.attempted_by, nodes.lost_at.is_(None))
 
-    def _orphans(self, conn: Connection, limit: int) -> Sequence[AnyRow]:
+    def _orphans(self, conn: Connection, limit: int, behind: int) -> Sequence[AnyRow]:
         c = self.tables.jobs.c
         query = select(c.id, c.queue, c.attempted_by, c.attempted_at, c.attempt, c.max_attempts)
-        query = query.where(c.state == "executing", not_(self._owned())).limit(limit)
+        query = query.where(c.state == "executing", not_(self._owned()), c.id > behind)
+        query = query.order_by(c.id).limit(limit)
         return conn.execute(query.with_for_update(skip_locked=True, of=self.tables.jobs)).all()
 
     # --- unknown workers

@@ -34,13 +34,21 @@ class Refusing:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.refuse: Callable[[Sequence[Change]], Exception | None] = lambda changes: None
+        self.swallow_reply = False
         self.batches: list[int] = []
+
+    def made(self, conn: Connection, changes: Sequence[Change]) -> list[Change]:
+        return self.storage.made(conn, changes)
 
     def transition(self, conn: Connection, changes: Sequence[Change]) -> list[Change]:
         self.batches.append(len(changes))
         if (error := self.refuse(changes)) is not None:
             raise error
-        return self.storage.transition(conn, changes)
+        landed = self.storage.transition(conn, changes)
+        if self.swallow_reply:
+            self.swallow_reply = False
+            raise lost(changes)
+        return landed
 
 
 class Bench:
@@ -108,6 +116,19 @@ def test_what_piled_up_is_recorded_in_one_statement(bench: Bench) -> None:
     assert bench.app.states() == ["completed"] * 40
     assert bench.recorder.unrecorded == 0
     assert bench.reported == [(settled.lease.id, True) for settled in results]
+
+
+def test_DB1_results_whose_reply_was_lost_are_no_lost_leases(bench: Bench) -> None:
+    results = bench.results(4)
+    stolen = results[0].lease.id
+    bench.storage.swallow_reply = True
+    with pytest.raises(OperationalError):
+        bench.round()
+    bench.app.change(stolen, state="executing", attempted_by="another")
+    assert bench.recorder.unrecorded == 4
+    bench.round()
+    assert bench.reported == [(settled.lease.id, settled.lease.id != stolen) for settled in results]
+    assert bench.recorder.unrecorded == 0
 
 
 def test_DB1_faults_that_pass_keep_the_batch_in_order(bench: Bench) -> None:
