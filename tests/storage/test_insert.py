@@ -12,11 +12,17 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, func, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from jobkit import JobInfo, Worker
+from jobkit._prepare import prepare
 from jobkit.errors import EnqueueConflict, EnqueueLocked, NotMigrated
 from jobkit.jobs import Inserted, JobState
 from jobkit.storage.base import Change, InsertedJob, Observers, make_storage
 from jobkit.storage.engine import atomic, configure_sqlite, make_engine, node_connection, retrying
 from tests.storage.support import NOW, SECOND, Database, Settings, job_row
+
+
+class Bare(Worker, name="bare"):
+    def perform(self, job: JobInfo) -> None: ...
 
 
 def rows_with_key(db: Database, key: str) -> int:
@@ -38,6 +44,18 @@ def test_one_job_is_written_as_it_was_prepared(db: Database, conn: Connection) -
     assert (stored.state, stored.worker, stored.priority, stored.max_attempts) == ("available", "w", 4, 3)
     assert (stored.attempt, json.loads(stored.errors), stored.attempted_by) == (0, [], None)
     assert (stored.inserted_at, stored.scheduled_at) == (NOW, NOW)
+
+
+@pytest.mark.parametrize("size", [1, 3, 600])
+def test_JA9_absent_meta_tags_and_errors_are_stored_as_empty_containers(
+    db: Database, conn: Connection, size: int
+) -> None:
+    with atomic(conn):
+        results = db.storage.insert(conn, [prepare(Bare(), NOW) for _ in range(size)])
+
+    for result in (results[0], results[-1]):
+        row = db.row(result.id)
+        assert [json.loads(text) for text in (row.args, row.meta, row.tags, row.errors)] == [{}, {}, [], []]
 
 
 @pytest.mark.parametrize("size", [2, 30, 1_203])

@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import threading
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from sqlalchemy import Connection, text
 
 from jobkit.jobs import JobState
 from jobkit.storage.base import Change, Rescued
 from jobkit.storage.engine import node_connection
+from jobkit.storage.upkeep import Upkeep
 from tests.storage.support import NOW, SECOND, Database
 
 
-def refuse_changes_of(db: Database, job_id: int) -> None:
-    """A rule of the database that one row breaks, as a user's own trigger may."""
+def refuse_changes_of(db: Database, *job_ids: int) -> None:
+    """A rule of the database that some rows break, as a user's own trigger may."""
+    ids = ", ".join(map(str, job_ids))
     table = db.tables.jobs.name
     if db.engine.dialect.name == "sqlite":
         db.conn.exec_driver_sql(
-            f"CREATE TRIGGER refuse BEFORE UPDATE ON {table} WHEN old.id = {job_id} "
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON {table} WHEN old.id IN ({ids}) "
             "BEGIN SELECT RAISE(ABORT, 'refused'); END"
         )
         return
     db.conn.exec_driver_sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN IF OLD.id = {job_id} THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END $$"
+        f"$$ BEGIN IF OLD.id IN ({ids}) THEN RAISE EXCEPTION 'refused'; END IF; RETURN NEW; END $$"
     )
     db.conn.exec_driver_sql(
         f"CREATE TRIGGER refuse BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
@@ -63,6 +67,17 @@ def test_SC8_a_row_that_cannot_be_promoted_does_not_block_others(db: Database, c
 
     assert staged.count == 6
     assert [job for job, state in db.states().items() if state == "scheduled"] == [ids[2]]
+
+
+def test_SC8_a_whole_batch_that_cannot_be_promoted_does_not_block_others(
+    db: Database, conn: Connection
+) -> None:
+    ids = [db.add(state="scheduled") for _ in range(6)]
+    refuse_changes_of(db, *ids[:4])
+
+    assert db.storage.stage(conn, now=NOW, limit=2).count == 2
+
+    assert [job for job, state in db.states().items() if state == "scheduled"] == ids[:4]
 
 
 def test_SC8_a_locked_row_does_not_block_others(db: Database, conn: Connection) -> None:
@@ -187,6 +202,39 @@ def test_CW12_rescue_goes_past_rows_that_it_must_leave_alone(db: Database, conn:
 
     assert db.states()[free.id] == "available"
     assert db.states()[stuck.id] == "executing"
+
+
+def test_CW12_rescue_goes_past_a_whole_batch_that_it_must_leave_alone(db: Database, conn: Connection) -> None:
+    db.node("dead")
+    leases = [db.claimed(node="dead") for _ in range(6)]
+    refuse_changes_of(db, *[lease.id for lease in leases[:4]])
+
+    assert rescue(db, conn, {"dead": 0}, limit=2).available == 2
+
+    assert [db.states()[lease.id] for lease in leases] == ["executing"] * 4 + ["available"] * 2
+
+
+def test_CW4_what_changed_hands_between_the_look_and_the_change_is_left_alone(
+    db: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.node("dead")
+    db.node("alive")
+    done, elsewhere, orphan = (db.claimed(node="dead") for _ in range(3))
+    look = Upkeep._orphans
+
+    def overtaken(self: Upkeep, conn: Connection, limit: int, behind: int) -> Any:
+        rows = look(self, conn, limit, behind)
+        db.storage.transition(conn, [Change(JobState.COMPLETED, NOW, done)])
+        db.storage.give_back(conn, [elsewhere], now=NOW)
+        db.storage.claim(conn, "default", 1, node="alive", at=NOW + SECOND)
+        return rows
+
+    monkeypatch.setattr(Upkeep, "_orphans", overtaken)
+    rescued = rescue(db, conn, {"dead": 0})
+
+    assert (rescued.available, rescued.discarded) == (1, 0)
+    assert db.states() == {done.id: "completed", elsewhere.id: "executing", orphan.id: "available"}
+    assert (db.row(elsewhere.id).attempted_by, db.row(elsewhere.id).attempt) == ("alive", 1)
 
 
 # --- unknown workers
