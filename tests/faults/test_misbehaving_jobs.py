@@ -84,10 +84,11 @@ def test_CW7_a_job_that_blocks_the_loop_for_40_s_stops_no_beat(rig: Rig) -> None
     )
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_CW7_jobs_that_burn_the_processor_stop_no_beat(rig: Rig) -> None:
     rig.settings["dead_after"] = "5s"
     node, other = rig.start("--queues", "default:8"), rig.start("--queues", "else:1")
-    ids = rig.enqueue(*[spin(n=i, seconds=8) for i in range(8)])
+    ids = rig.enqueue(*[spin(n=i, seconds=6) for i in range(8)])
     rig.wait_until_final(ids, 90)
     rig.check(ids)
     assert set(rig.runs().values()) == {1}

@@ -76,6 +76,7 @@ def _locked(rig: Rig) -> bool:
     return False
 
 
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 def test_a_lone_node_that_was_suspended_goes_on_with_its_jobs(rig: Rig) -> None:
     """Nobody else is there to declare it dead, and it does not do so itself."""
     rig.settings["dead_after"] = "3s"

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.faults.figures import record
 from tests.support.chores import kills, nap, nap_in_thread, note
 from tests.support.processes import Rig, wait_for
 
@@ -39,9 +40,16 @@ def test_CW1_lifeline_rescues_after_kill(rig: Rig) -> None:
     assert (
         Counter(line.id for line in rig.lines("end") if line.id not in interrupted).most_common(1)[0][1] == 1
     )
+    record(
+        f"A node killed with -9 in mid-run, on {rig.core.dialect}",
+        f"1 x, {len(interrupted)} jobs running, a second node alive",
+        f"they ran again within {max(line.at for line in again) - killed_at:.0f} s; of {len(ids)} jobs none lost, none "
+        "recorded twice",
+    )
     assert other.stop() == 0
 
 
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_CW1_a_lone_node_that_is_started_again_runs_what_its_predecessor_left(rig: Rig) -> None:
     rig.settings["dead_after"] = "4s"
     doomed = rig.start()

@@ -14,6 +14,8 @@ from jobkit.inserting import enqueue_with
 from tests.support.chores import note, note_in_thread
 from tests.support.processes import Rig, wait_for
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 25
 LIMIT = 0.5
 """Ten times what is promised: this machine may be busy. benchmarks/wakeup.py shows the figure itself."""

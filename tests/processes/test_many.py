@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from jobkit.inserting import enqueue_with
+from tests.faults.figures import record
 from tests.support.chores import note, note_in_thread
 from tests.support.processes import Rig, wait_for
 
@@ -41,6 +42,11 @@ def test_DB4_four_processes_perform_ten_thousand_jobs_exactly_once(rig: Rig) -> 
     assert claims == Counter(ids)
     workers = Counter(line.pid for line in rig.lines("begin"))
     assert set(workers) == {node.pid for node in nodes}, workers
+    record(
+        f"Four processes on one database, on {rig.core.dialect}",
+        f"{JOBS:,} jobs, enqueued while they work",
+        "each performed and recorded exactly once; no lock error, no warning anywhere",
+    )
     for node in nodes:
         assert node.stop() == 0
         assert node.lines("locked|Traceback|ERROR|WARNING") == []

@@ -8,6 +8,7 @@ import time
 import pytest
 from sqlalchemy import make_url
 
+from tests.faults.figures import record
 from tests.support.chores import deaf, nap, nap_in_thread
 from tests.support.processes import Rig, wait_for
 from tests.support.proxy import Proxy
@@ -58,6 +59,12 @@ def test_SD3_the_end_is_bounded_while_the_database_keeps_silent(pg_rig: Rig, pro
     assert code == 11
     assert rig.count("executing") == 4
 
+    words = "keeps silent" if how == "silent" else "takes no connection"
+    record(
+        f"`jobkit run` told to stop while the database {words}",
+        f"1 x, grace {GRACE:g} s; one job finished, three that cannot or will not end",
+        f"left after {took:.0f} s with exit code {code}; all four ran again elsewhere",
+    )
     proxy.cut()
     other = rig.start()
     wait_for(
