@@ -100,10 +100,10 @@ class Context:
     @property
     def audience(self) -> str:
         """Those who see the same: by roles, or by person where plugins decide person by person."""
-        has = self.app.registry.has
+        has, roles = self.app.registry.has, ",".join(sorted(self.actor.roles))
         if has("jobkit_row_scope") or has("jobkit_authorize"):
-            return f"actor {self.actor.id}"
-        return f"roles {','.join(sorted(self.actor.roles))}"
+            return f"{roles} of {self.actor.id}"
+        return roles
 
     # -- links
 

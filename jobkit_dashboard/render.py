@@ -103,6 +103,7 @@ class Renderer:
             exact=text.exact,
             visible=text.visible,
             number=text.number,
+            plain=text.plain,
             compact=text.compact,
             duration=text.duration,
             clock=lambda value, zone: text.clock_text(value, zone),

@@ -24,6 +24,7 @@ __all__ = [
     "json_source",
     "json_text",
     "number",
+    "plain",
     "visible",
 ]
 
@@ -96,6 +97,13 @@ def duration(value: timedelta | float | None) -> str:
             rest = int(seconds % size // small)
             return f"{sign}{int(seconds // size)} {unit}" + (f" {rest} {name}" if rest else "")
     return "–"
+
+
+def plain(value: object) -> str:
+    """A setting's value in words."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return duration(value) if isinstance(value, timedelta) else str(value)
 
 
 def clock_text(value: datetime, zone: tzinfo) -> str:
