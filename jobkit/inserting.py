@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from jobkit._prepare import new_job, prepare
 from jobkit.core import Core, current_core
+from jobkit.errors import EnqueueConflict
 from jobkit.jobs import Inserted, JobOptions, JobRow, JobState, NewJob
 from jobkit.storage.engine import (
     atomic,
@@ -25,8 +27,8 @@ from jobkit.storage.engine import (
     in_transaction,
     is_stale,
     node_connection,
-    retrying,
 )
+from jobkit.storage.faults import DEADLINE, passing, pauses, retrying
 from jobkit.wakeup import waker_of
 from jobkit.workers import Worker
 
@@ -58,7 +60,8 @@ def enqueue(target: Target, job: Job, /, **options: Unpack[JobOptions]) -> Inser
     """Insert one job through the caller's session, connection or engine.
 
     With a Session or Connection the row joins its transaction, which is never committed here; an Engine gives it a
-    short transaction of its own. `options` are those of `Worker.job()`. Returns `Inserted(id, duplicate)`.
+    short transaction of its own, which is run again where the database aborts it. `options` are those of
+    `Worker.job()`. Returns `Inserted(id, duplicate)`.
 
     Raises ArgsError (args or options refused, nothing written), EnqueueConflict (deadlock or serialization failure: run
     the transaction again), EnqueueLocked (SQLite stayed locked), NotMigrated.
@@ -100,8 +103,8 @@ def enqueue_with(
     if target is None:
         return _insert_own(core, rows)
     if isinstance(target, Engine):
-        with target.begin() as conn:
-            return _insert_joining(core, conn, rows)
+        engine = target
+        return retrying(lambda: _insert_through(core, engine, rows))
     return _insert_joining(core, _connection_of(target), rows)
 
 
@@ -124,8 +127,7 @@ async def aenqueue_with(
         return _insert_joining(core, conn, rows)
 
     if isinstance(target, AsyncEngine):
-        async with target.begin() as connection:
-            return await connection.run_sync(insert)
+        return await _insert_through_async(target, insert)
     if isinstance(target, AsyncConnection):
         return await target.run_sync(insert)
     if hasattr(target, "connection"):
@@ -155,6 +157,28 @@ def joined_by(core: Core) -> Connection | AsyncConnection | None:
     """The connection that `joining` named, if any."""
     joined = _joined.get()
     return joined[1] if joined is not None and joined[0] is core else None
+
+
+# -- in a short transaction on a caller's engine
+
+
+def _insert_through(core: Core, engine: Engine, rows: Sequence[JobRow]) -> list[Inserted]:
+    with engine.begin() as conn:
+        return _insert_joining(core, conn, rows)
+
+
+async def _insert_through_async(
+    engine: AsyncEngine, insert: Callable[[Connection], list[Inserted]]
+) -> list[Inserted]:
+    waits = pauses(DEADLINE)
+    while True:
+        try:
+            async with engine.begin() as connection:
+                return await connection.run_sync(insert)
+        except (EnqueueConflict, DBAPIError) as error:
+            if not passing(error) or (wait := next(waits, None)) is None:
+                raise
+        await asyncio.sleep(wait)
 
 
 # -- in a caller's transaction

@@ -17,9 +17,12 @@ from sqlalchemy import exc as sa_exc
 
 from jobkit.errors import EnqueueConflict
 
-__all__ = ["Fault", "classify", "is_busy", "retrying"]
+__all__ = ["DEADLINE", "Fault", "classify", "is_busy", "passing", "pauses", "retrying"]
 
 T = TypeVar("T")
+
+DEADLINE: Final = 10.0
+"""Seconds for which a transaction of jobkit's own is run again."""
 
 
 class Fault(StrEnum):
@@ -133,25 +136,40 @@ def is_busy(error: sqlite3.Error) -> bool:
 _AGAIN: Final = frozenset({Fault.CONFLICT, Fault.LOCKED})
 
 
+def passing(error: BaseException) -> bool:
+    """True for what goes away if the whole transaction is run again: CONFLICT and LOCKED."""
+    return classify(error) in _AGAIN
+
+
+def pauses(deadline: float, monotonic: Callable[[], float] = time.monotonic) -> Iterator[float]:
+    """Growing, jittered pauses in seconds; no more of them once `deadline` seconds from now are over."""
+    end = monotonic() + deadline
+
+    def steps() -> Iterator[float]:
+        step = 0.002
+        while monotonic() < end:
+            yield random.uniform(0.2, 1.0) * step
+            step = min(step * 2, 0.25)
+
+    return steps()
+
+
 def retrying(
     fn: Callable[[], T],
     *,
-    deadline: float = 10.0,
+    deadline: float = DEADLINE,
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Calls `fn` until it raises neither CONFLICT nor LOCKED, for at most `deadline` seconds; jittered
-    pauses.
+    """Calls `fn` until it raises neither CONFLICT nor LOCKED, for at most `deadline` seconds.
 
     `fn` must be a whole transaction. The last error passes through.
     """
-    end = monotonic() + deadline
-    step = 0.002
+    waits = pauses(deadline, monotonic)
     while True:
         try:
             return fn()
         except (sa_exc.DBAPIError, sqlite3.OperationalError, EnqueueConflict) as error:
-            if classify(error) not in _AGAIN or monotonic() >= end:
+            if not passing(error) or (wait := next(waits, None)) is None:
                 raise
-        pause(random.uniform(0.2, 1.0) * step)
-        step = min(step * 2, 0.25)
+        pause(wait)
