@@ -6,7 +6,7 @@ Invariant: secrets are printed once, where they were asked for, and never on sta
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,9 +14,22 @@ from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
 from jobkit.cli.session import Session, session_of
+from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam
 
-__all__ = ["dashboard"]
+__all__ = ["TOKENS", "dashboard"]
+
+TOKENS: Final = Shape(
+    "dashboard.tokens",
+    (
+        Field("handle", help="what revoke takes", column="handle"),
+        Field("name", help="what it was made for", column="name"),
+        Field("roles", "list", get=lambda s: sorted(s.actor.roles), help="what it may do", column="roles"),
+        Field("created_at", "time", help="when it was made", column="created"),
+        Field("expires_at", "time", help="when it stops working", column="expires"),
+    ),
+    title="Tokens",
+)
 
 _role = click.option(
     "--role", type=click.Choice(["viewer", "operator", "admin"]), default="viewer", show_default=True
@@ -226,11 +239,7 @@ def list_(ctx: click.Context) -> None:
     from jobkit_dashboard.store import Store
 
     session = session_of(ctx)
-    for stored in Store(session.core).living("token"):
-        roles = ",".join(sorted(stored.actor.roles))
-        click.echo(
-            f"{stored.handle}\t{stored.name}\t{roles}\t{stored.expires_at.isoformat(timespec='seconds')}"
-        )
+    session.out.items(TOKENS, Store(session.core).living("token"), empty="no tokens")
 
 
 @token.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -333,12 +334,13 @@ def test_tokens_are_made_listed_and_revoked(app: Jobkit) -> None:
     db = ["--db", str(app.config.database_url)]
     made = cli("dashboard", "token", "create", "ci", "--role", "viewer", "--expires", "1d", *db)
     secret = made.stdout.splitlines()[0]  # type: ignore[attr-defined]
-    listed = cli("dashboard", "token", "list", *db).stdout  # type: ignore[attr-defined]
-    assert secret not in listed
-    assert "ci\tviewer" in listed
+    text = cli("dashboard", "token", "list", "--json", *db).stdout  # type: ignore[attr-defined]
+    assert secret not in text
+    (listed,) = json.loads(text)["items"]
+    assert (listed["name"], listed["roles"]) == ("ci", ["viewer"])
     store = Store(app.core)
     assert store.find("token", secret)
-    assert cli("dashboard", "token", "revoke", listed.split()[0], *db).exit_code == 0  # type: ignore[attr-defined]
+    assert cli("dashboard", "token", "revoke", listed["handle"], *db).exit_code == 0  # type: ignore[attr-defined]
     assert store.find("token", secret) is None
     assert cli("dashboard", "token", "revoke", "0" * 12, *db).exit_code != 0  # type: ignore[attr-defined]
 
