@@ -197,14 +197,20 @@ class QueueMachine(RuleBasedStateMachine):
             self.claims[each.lease] = each
         return [each.lease for each in claimed]
 
-    @rule(target=leases, lease=leases, crash=st.booleans(), late=st.sampled_from([Done(), Snooze(20)]))
+    @rule(
+        target=leases,
+        machine=st.sampled_from(MACHINES),
+        crash=st.booleans(),
+        late=st.sampled_from([Done(), Snooze(20)]),
+    )
     def a_job_runs_again_when_the_result_of_its_lost_run_comes(
-        self, lease: Lease, crash: bool, late: Outcome
+        self, machine: str, crash: bool, late: Outcome
     ) -> object:
         """On another node, or under another claim of the same one."""
-        if self.model.executing(lease) is None:
+        first = self.claim_on(machine, 1)
+        if not first:
             return multiple()
-        machine = next(name for name, node in self.model.live.items() if node == lease.node)
+        lease = first[0]
         if crash:
             self.a_node_crashes_and_is_rescued(machine)
         else:
@@ -212,7 +218,7 @@ class QueueMachine(RuleBasedStateMachine):
         claimed = self.claim_on(machine, 4)
         script.append(late)
         assert self.record(lease) is None
-        return multiple(*claimed)
+        return multiple(lease, *claimed)
 
     # -- results of runs, lost leases among them
 
