@@ -8,7 +8,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Standalone",
+    "beside",
     "bind",
     "dashboard_for",
     "is_loopback",
@@ -225,3 +228,26 @@ def write_private(path: Path, text: str) -> None:
 def served(sockets: Sequence[socket.socket]) -> str:
     """The addresses that are listened on, for people."""
     return ", ".join("{}:{}".format(*sock.getsockname()[:2]) for sock in sockets)
+
+
+@contextmanager
+def beside(app: Core) -> Iterator[str]:
+    """Serve the dashboard on its usual place in a thread, as long as the block runs; yields the link that opens it.
+
+    Raises ConfigError where the place is taken.
+    """
+    from jobkit_dashboard.signin import new_link
+    from jobkit_dashboard.store import Store
+
+    options = Standalone()
+    server = server_for(dashboard_for(app, options), options)
+    sockets = bind(options)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": sockets}, name="jobkit-dashboard", daemon=True
+    )
+    thread.start()
+    try:
+        yield link_url(options, new_link(Store(app)))
+    finally:
+        server.should_exit = True
+        thread.join(5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -363,3 +364,20 @@ def test_the_store_works_on_both_databases(database_url: str, kind: str) -> None
     assert store.find(kind, secret) is None  # type: ignore[arg-type]
     seed(app)
     app.close()
+
+
+def test_a_node_serves_the_dashboard_beside_its_jobs(app: Jobkit, ids: list[int]) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", 8778)) == 0:
+            pytest.skip("something listens on the dashboard's port")
+    db = str(app.config.database_url)
+    command = [sys.executable, "-m", "jobkit", "run", "--with-dashboard", "--queues", "other:1", "--db", db]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("Open "))
+        page = httpx.get(line.split()[1], timeout=20)
+        assert "opens the dashboard once" in page.text
+    finally:
+        process.terminate()
+        assert process.wait(40) == 0

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -62,6 +64,7 @@ __all__ = ["run"]
 @click.option("--reload", is_flag=True, help="Restart when Python files change (for development).")
 @click.option("--log", type=click.Choice(["text", "json"]), default="text", help="The form of log lines.")
 @click.option("--health", metavar="HOST:PORT", help="Answer /live and /ready over HTTP.")
+@click.option("--with-dashboard", is_flag=True, help="Serve the web pages too, as `jobkit dashboard` does.")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -77,6 +80,7 @@ def run(
     reload: bool,
     log: Literal["text", "json"],
     health: str | None,
+    with_dashboard: bool,
 ) -> None:
     """Run a node: claim and perform jobs until SIGINT or SIGTERM.
 
@@ -102,7 +106,27 @@ def run(
         session.out.note("everything is in order")
         return
     options = _options(core, name, only_queues, no_cron, no_plugins, drain, max_jobs)
-    _serve(session, core, queues, options, address, max_memory)
+    with _dashboard(session, core) if with_dashboard else nullcontext():
+        _serve(session, core, queues, options, address, max_memory)
+
+
+@contextmanager
+def _dashboard(session: Session, core: Core) -> Iterator[None]:
+    """The web pages beside the node; they are a plugin, so nothing here knows more of them than where to ask."""
+    import importlib
+
+    try:
+        beside = importlib.import_module("jobkit_dashboard.serve").beside
+        served = beside(core)
+        link = served.__enter__()
+    except ImportError as error:
+        hint = "install it with: pip install 'jobkit-queue[dashboard]'"
+        raise CommandError(f"the dashboard needs {error.name}", ExitCode.CONFIG, hint=hint) from None
+    session.out.note(f"Open {link}")
+    try:
+        yield
+    finally:
+        served.__exit__(None, None, None)
 
 
 def checked(session: Session, core: Core) -> dict[str, QueueConfig]:
