@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from jobkit.admin.query import Problem
     from jobkit.admin.views import JobSummary
 
-__all__ = ["JOB_FIELDS", "STATE_STYLES", "parse_ids", "past", "problem_text", "query_of", "state_style"]
+__all__ = [
+    "JOB_FIELDS",
+    "STATE_STYLES",
+    "parse_id",
+    "parse_ids",
+    "past",
+    "problem_text",
+    "query_of",
+    "state_style",
+]
 
 STATE_STYLES: Final = {
     "available": "cyan",
@@ -136,6 +145,13 @@ def parse_ids(words: Iterable[str]) -> tuple[int, ...]:
                 raise CommandError(f"{part!r} are too many ids; use --query 'id:{part}'", ExitCode.USAGE)
             found |= dict.fromkeys(range(int(low), last + 1))
     return tuple(found)
+
+
+def parse_id(word: str) -> int:
+    """One id as typed. Raises CommandError."""
+    if not word.isdecimal():
+        raise CommandError(f"{word!r} is no job id", ExitCode.USAGE)
+    return int(word)
 
 
 def _stdin_words() -> list[str]:

@@ -41,6 +41,16 @@ def test_tail_prints_a_line_for_each_change(cli: Cli, seeded: Seeded) -> None:
     assert (seeded["executing"], "completed") in events
 
 
+def test_tail_misses_no_job_of_a_batch_that_is_larger_than_a_page(cli: Cli, seeded: Seeded) -> None:
+    app = cli.app()
+    app.enqueue_all([samplejobs.add(a=n) for n in range(450)])
+    app.close()
+    result = cli.ok(
+        "jobs", "tail", "worker:add", "--from", "-1h", "--until-idle", "0.1s", "--interval", "0.1s"
+    )
+    assert len(result.stdout.splitlines()) == 450
+
+
 def test_tail_keeps_to_its_query_and_events(cli: Cli, seeded: Seeded) -> None:
     result = cli.ok(
         *("jobs", "tail", "state:discarded,completed", "--from", "-1h", "--event", "discarded"),

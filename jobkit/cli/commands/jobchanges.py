@@ -18,7 +18,7 @@ from jobkit.cli.confirm import confirm, on_terminal
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command
-from jobkit.cli.jobtext import parse_ids, query_of
+from jobkit.cli.jobtext import parse_id, parse_ids, query_of
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape, plain
 from jobkit.cli.times import DurationParam, parse_time
@@ -227,7 +227,7 @@ def edit(
     from jobkit.admin.results import JobEdit
 
     session = session_of(ctx)
-    (number,) = parse_ids([job_id]) if ".." not in job_id and job_id != "-" else (0,)
+    number = parse_id(job_id)
     wanted = JobEdit(
         queue=queue,
         priority=priority,

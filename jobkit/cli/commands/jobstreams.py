@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["SHAPES", "export", "tail"]
 
 PAGE: Final = 200
+MOST: Final = 50_000
 OVERLAP: Final = timedelta(seconds=5)
 """How far back each look reaches: changes become visible in another order than they are dated."""
 REMEMBERED: Final = 50_000
@@ -145,20 +146,23 @@ def _changes(session: Session, query: str, since: datetime, pause: float) -> Ite
     from jobkit.admin.errors import QueryRefused
 
     seen: OrderedDict[tuple[int, str, datetime], None] = OrderedDict()
-    begin = since
+    begin, limit = since, PAGE
     while True:
         try:
-            found = session.reads.changes_since(query, since=since, limit=PAGE)
+            found = session.reads.changes_since(query, since=since, limit=limit)
         except QueryRefused as error:
             raise CommandError(problem_text(query, error.problems), ExitCode.USAGE) from None
-        fresh = [change for change in map(_change, found) if change.at >= begin and _first(seen, change)]
+        changes = [_change(job) for job in found]
+        fresh = [change for change in changes if change.at >= begin and _first(seen, change)]
         yield from sorted(fresh, key=lambda change: change.at)
-        if len(found) < PAGE:
-            since = max(since, session.now() - OVERLAP)
+        if len(found) < limit:
+            since, limit = max(since, session.now() - OVERLAP), PAGE
             yield None
             time.sleep(pause)
+        elif limit < MOST:
+            limit *= 4  # whatever did not fit must not be passed over
         else:
-            since = max(since + timedelta(microseconds=1), _change(found[-1]).at)
+            since, limit = max(changes[-1].at, since + timedelta(microseconds=1)), PAGE
 
 
 def _change(job: JobSummary) -> Change:

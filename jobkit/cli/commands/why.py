@@ -8,7 +8,7 @@ import click
 
 from jobkit.cli.completing import complete
 from jobkit.cli.framework import Command
-from jobkit.cli.jobtext import parse_ids
+from jobkit.cli.jobtext import parse_id
 from jobkit.cli.output import Output
 from jobkit.cli.session import session_of
 from jobkit.cli.shapes import Field, Shape, plain
@@ -46,8 +46,7 @@ SHAPES: Final = (WHY,)
 def why(ctx: click.Context, job_id: str) -> None:
     """Explain why a job is not running, with the command that helps."""
     session = session_of(ctx)
-    (number,) = parse_ids([job_id])[:1]
-    found = session.reads.why(number)
+    found = session.reads.why(parse_id(job_id))
     session.out.item(WHY, found, lambda out: _draw(out, found))
 
 
