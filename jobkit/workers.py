@@ -48,7 +48,6 @@ __all__ = [
     "WorkerConfig",
     "arg_names",
     "backoff_of",
-    "call_perform",
     "decode",
     "default_backoff",
     "encode",
@@ -233,11 +232,6 @@ def decode(cls: type[W], text: str | bytes) -> W:
     Raises ArgsError.
     """
     return cast(W, _codec(cls).decode(text))
-
-
-def call_perform(instance: Worker, job: JobInfo) -> object:
-    """Run the body: what it returned, or an awaitable of it where `cls.__jobkit__.is_async`."""
-    return instance.perform(job)
 
 
 def default_backoff(attempt: int, fraction: float) -> timedelta:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from jobkit._hooktypes import Service
+
 __all__ = ["NodeOptions"]
 
 ALWAYS = frozenset({"heartbeat"})
@@ -17,7 +19,8 @@ class NodeOptions:
     - `name`: the node is `<name>:<nonce>` instead of `<hostname>:<pid>:<nonce>`.
     - `grace`: how long running jobs have at the end; None = `shutdown_grace`.
     - `drain`: end once no job is due. `max_jobs`: end after this many.
-    - `only`: run the services of these plugins alone (heartbeat always runs); `without`: leave these out.
+    - `only`: run the services of these plugins alone; `without`: leave these out. Neither takes away the heartbeat,
+      nor the outer services of a plugin that stands in for it.
     - `leaving`: the process ends with the node, so jobs whose threads still live are given back.
     """
 
@@ -29,8 +32,8 @@ class NodeOptions:
     without: frozenset[str] = frozenset()
     leaving: bool = False
 
-    def keeps(self, plugin: str) -> bool:
-        """Whether this plugin's services run on the node."""
-        if plugin in ALWAYS:
+    def keeps(self, plugin: str, service: Service) -> bool:
+        """Whether this service of this plugin runs on the node."""
+        if plugin in ALWAYS or service.phase == "outer":
             return True
         return plugin not in self.without and (self.only is None or plugin in self.only)

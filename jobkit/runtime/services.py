@@ -152,10 +152,10 @@ class ServiceThread:
 
 
 def threads_for(
-    core: Core, services: Sequence[tuple[str, Service]], outage: Outage, keep: Callable[[str], bool]
+    core: Core, services: Sequence[tuple[str, Service]], outage: Outage, keep: Callable[[str, Service], bool]
 ) -> tuple[list[ServiceThread], list[ServiceThread]]:
-    """The threads of the outer and of the normal phase, for the services of the plugins that `keep` accepts."""
-    entries = [Entry(plugin, service) for plugin, service in services if keep(plugin)]
+    """The threads of the outer and of the normal phase, for the services that `keep` accepts."""
+    entries = [Entry(plugin, service) for plugin, service in services if keep(plugin, service)]
     threads: dict[str, list[ServiceThread]] = {"outer": [], "normal": []}
     for phase, found in threads.items():
         mine = [entry for entry in entries if entry.service.phase == phase]

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from jobkit.hookspecs import Service
 from jobkit.runtime.logs import Outage
+from jobkit.runtime.options import NodeOptions
 from jobkit.runtime.services import Entry, ServiceThread, threads_for
 from tests.runtime.nodes import App
 from tests.runtime.support import wait_until
@@ -141,7 +142,7 @@ def test_services_are_sorted_into_phases_and_threads(app: App, thread: Literal["
         ("left out", Service("c", 1, tick)),
     ]
     outage = Outage(app.core.clock.monotonic)
-    outer, normal = threads_for(app.core, services, outage, lambda plugin: plugin != "left out")
+    outer, normal = threads_for(app.core, services, outage, lambda plugin, service: plugin != "left out")
     assert [entry.label for t in outer for entry in t.entries] == ["heartbeat"]
     assert [entry.label for t in normal for entry in t.entries] == ["a", "b"]
     assert len(normal) == (1 if thread == "shared" else 2)
@@ -160,3 +161,17 @@ def test_a_thread_ends_soon_after_stop_whatever_its_interval(start: Start) -> No
     thread.stop()
     assert thread.join(5)
     assert time.monotonic() - began < 0.5
+
+
+def test_a_node_keeps_its_heartbeat_and_what_stands_in_for_it() -> None:
+    def tick(conn: Connection, now: datetime) -> int:
+        return 0
+
+    plain, outer = Service("s", 1, tick), Service("s", 1, tick, phase="outer")
+    only = NodeOptions(only=frozenset({"stager"}), without=frozenset({"pruner"}))
+
+    assert [only.keeps(name, plain) for name in ("stager", "pruner", "other", "heartbeat")] == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert only.keeps("acme_heartbeat", outer)
+    assert NodeOptions().keeps("other", plain)

@@ -25,7 +25,6 @@ from jobkit.workers import (
     Worker,
     arg_names,
     backoff_of,
-    call_perform,
     decode,
     default_backoff,
     encode,
@@ -397,7 +396,7 @@ def test_functions_with_parameters_that_have_no_name_to_store_are_refused() -> N
 
 
 def test_a_class_runs_its_perform() -> None:
-    result = call_perform(SendWelcomeEmail(1), JOB)
+    result = SendWelcomeEmail(1).perform(JOB)
     assert isinstance(result, Awaitable)
 
     async def wait() -> object:
@@ -408,7 +407,7 @@ def test_a_class_runs_its_perform() -> None:
 
 def test_a_function_runs_with_its_args_and_stays_callable() -> None:
     value = resize_image(image_id=1)
-    assert call_perform(value, JOB) == (1, 800)
+    assert value.perform(JOB) == (1, 800)
     assert resize_image.fn(2, 3) == (2, 3)
     assert resize_image.__name__ == "resize_image"  # type: ignore[attr-defined]
     assert resize_image.__doc__ == "Make it small."
@@ -422,7 +421,7 @@ def test_a_parameter_annotated_JobInfo_receives_the_job_and_is_no_arg() -> None:
     assert fetch.worker.__jobkit__.is_async
 
     async def run() -> object:
-        body = call_perform(decode(fetch.worker, encode(value)), JOB)
+        body = decode(fetch.worker, encode(value)).perform(JOB)
         assert isinstance(body, Awaitable)
         return await body
 
@@ -513,7 +512,7 @@ def run(job: JobInfo, a: int) -> Nothing: return job, a
     sys.modules["only_for_checkers"] = module
     exec(source, module.__dict__)
     try:
-        assert call_perform(module.run(a=1), JOB) == (JOB, 1)
+        assert module.run(a=1).perform(JOB) == (JOB, 1)
     finally:
         del sys.modules["only_for_checkers"]
 
@@ -536,7 +535,7 @@ def run(a: int, *, job: JobInfo, b=None): return job, a, b
     exec(source, module.__dict__)
     try:
         assert decode(module.Plain, '{"a":1,"b":[{"c":2}]}').b == [module.Later(2)]
-        assert call_perform(module.run(1, b="x"), JOB) == (JOB, 1, "x")
+        assert module.run(1, b="x").perform(JOB) == (JOB, 1, "x")
     finally:
         del sys.modules["no_future"]
 
