@@ -238,6 +238,21 @@ class QueueMachine(RuleBasedStateMachine):
             job.errors += 1
             job.finish(JobState.CANCELLED if isinstance(outcome, Cancel) else JobState.DISCARDED, self.now)
 
+    @rule(
+        target=leases,
+        machine=st.sampled_from(MACHINES),
+        outcome=st.sampled_from([Done(), Snooze(20), Cancel("c"), Discard("d"), None]),
+    )
+    def a_job_runs(self, machine: str, outcome: Outcome | None) -> object:
+        """From its claim to its end, without anything in between; None fails."""
+        claimed = self.claim_on(machine, 1)
+        for lease in claimed:
+            if outcome is None:
+                self.a_run_fails(lease)
+            else:
+                self.a_run_ends_with(lease, outcome)
+        return multiple(*claimed)
+
     @rule(lease=leases)
     def a_run_fails(self, lease: Lease) -> None:
         script.append(ValueError("it failed"))
