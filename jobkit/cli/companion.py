@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobkit.core import Core
     from jobkit.runtime.node import NodeRuntime
 
-__all__ = ["READY", "RECYCLE", "SUPERVISED", "Companion"]
+__all__ = ["READY", "RECYCLE", "SUPERVISED", "Companion", "is_first"]
 
 SUPERVISED: Final = "JOBKIT_SUPERVISED"
 """`DESCRIPTOR:NUMBER`: where a supervised node says what it does, and which one it is; its stdin ends with the
@@ -36,6 +36,11 @@ MEMORY_PAUSE: Final = 2.0
 COUNTDOWN: Final = 1.0
 
 
+def is_first() -> bool:
+    """Whether this is the only node process, or the first of several; asked before a `Companion` is made."""
+    return os.environ.get(SUPERVISED, "").partition(":")[2] in ("", "1")
+
+
 class Companion:
     """Goes along with one node; `started` is called on its loop once it has been brought up."""
 
@@ -47,10 +52,8 @@ class Companion:
         self._max_memory = max_memory
         self._node: NodeRuntime | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        descriptor, _, number = os.environ.pop(SUPERVISED, "").partition(":")
+        descriptor = os.environ.pop(SUPERVISED, "").partition(":")[0]
         self._supervisor = int(descriptor) if descriptor.isdigit() else None
-        self.first = number in ("", "1")
-        """Whether this is the only node process, or the first of several."""
         self._server = HealthServer(health, self.look) if health is not None else None
         if self._server is not None:
             log.info("health at http://%s:%d", *self._server.address)

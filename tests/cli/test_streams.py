@@ -10,7 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
+import pytest
+
+from jobkit.admin.reads import Reads
+from jobkit.admin.views import JobSummary
 from jobkit.cli.exitcodes import ExitCode
 from tests.cli import samplejobs
 from tests.cli.support import STATES, Cli, Seeded, put, wait_until
@@ -23,16 +28,21 @@ def later(act: Callable[[], None], seconds: float = 0.3) -> threading.Timer:
     return timer
 
 
-def test_tail_prints_a_line_for_each_change(cli: Cli, seeded: Seeded) -> None:
-    app = cli.app()
+def test_tail_prints_a_line_for_each_change(
+    cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, look, looks = cli.app(), Reads.changes_since, 0
 
-    def change() -> None:
-        with app.engine.begin() as conn:
-            put(app, conn, seeded["executing"], "completed", datetime.now(UTC))
+    def look_and_change(reads: Reads, query: str, **given: Any) -> tuple[JobSummary, ...]:
+        nonlocal looks
+        found, looks = look(reads, query, **given), looks + 1
+        if looks == 1:
+            with app.engine.begin() as conn:
+                put(app, conn, seeded["executing"], "completed", datetime.now(UTC))
+        return found
 
-    timer = later(change)
-    result = cli.ok("jobs", "tail", "--from", "-1h", "--jsonl", "--interval", "0.1s", "--until-idle", "2s")
-    timer.join()
+    monkeypatch.setattr(Reads, "changes_since", look_and_change)
+    result = cli.ok("jobs", "tail", "--from", "-1h", "--jsonl", "--interval", "0.1s", "--until-idle", "0.5s")
     app.close()
     events = [(row["id"], row["event"]) for row in map(json.loads, result.stdout.splitlines())]
     assert len(events) == len(set(events))

@@ -106,7 +106,9 @@ def run(
         session.out.note("everything is in order")
         return
     options = _options(core, name, only_queues, no_cron, no_plugins, drain, max_jobs)
-    with _dashboard(session, core) if with_dashboard else nullcontext():
+    from jobkit.cli.companion import is_first
+
+    with _dashboard(session, core) if with_dashboard and is_first() else nullcontext():
         _serve(session, core, queues, options, address, max_memory)
 
 
@@ -144,16 +146,17 @@ def checked(session: Session, core: Core) -> dict[str, QueueConfig]:
 
 
 def check_tables(core: Core, *, wait: bool) -> None:
-    """Raise NotMigrated now rather than from the node; a database that is away is waited for by the node."""
+    """Raise NotMigrated now rather than from the node; a database that is away, or read-only, the node waits for."""
     from jobkit.storage import migrations
     from jobkit.storage.engine import Fault, classify
 
+    passing = {Fault.LOST, Fault.LOCKED, Fault.READONLY, Fault.FULL}
     try:
         core.ready()
         with core.engine.connect() as conn:
             migrations.check(conn, core.tables, core.migrations())
     except Exception as error:
-        if not wait or classify(error) is not Fault.LOST:
+        if not wait or classify(error) not in passing:
             raise
 
 
@@ -200,13 +203,14 @@ def _serve(
     address: tuple[str, int] | None,
     max_memory: int | None,
 ) -> None:
-    from jobkit.cli.companion import Companion
+    from jobkit.cli.companion import Companion, is_first
     from jobkit.core import set_current
     from jobkit.runtime.main import leave, run_node
 
     set_current(core)
+    first = is_first()
     companion = Companion(core, session.out, max_memory=max_memory, health=address)
-    if companion.first:
+    if first:
         session.out.note("\n".join(_banner(core, queues)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the node has its own handlers
     try:
