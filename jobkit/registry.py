@@ -21,10 +21,11 @@ from jobkit._hooktable import HookTable, Implementation
 from jobkit._hooktypes import Service
 from jobkit._known import KnownWorkers, WorkerEntry, WorkerUnavailable, workers_below
 from jobkit._loader import Loader, Named, import_modules
+from jobkit._names import check_name
 from jobkit._plugins import Candidate, PluginState, looks_like_plugin
 from jobkit.clock import Clock, SystemClock
 from jobkit.config import Config, QueueConfig
-from jobkit.errors import ScheduleError
+from jobkit.errors import ConfigError, ScheduleError
 from jobkit.schedules import Recurring
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ class Registry:
         for plugin, given in reversed(self.gather("jobkit_queues", config=self._config)):
             try:
                 for name, spec in cast("Mapping[str, QueueConfig | int]", given).items():
+                    check_name(name, "queue", ConfigError)
                     queues.setdefault(name, spec if isinstance(spec, QueueConfig) else QueueConfig(spec))
             except Exception as error:  # noqa: BLE001 - whatever a plugin gave instead of a mapping
                 self.failed(plugin, "jobkit_queues", error)

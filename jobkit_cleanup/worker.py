@@ -47,9 +47,21 @@ class Cleanup(Worker, name="jobkit_cleanup", unique=Unique.worker(), max_attempt
 def _tasks(app: Core, settings: CleanupSettings) -> dict[str, CleanupTask]:
     tasks = {task.name: task for task in own_tasks(app, settings)}
     for plugin, given in reversed(app.registry.gather("jobkit_cleanups", app=app)):
-        for task in cast("Iterable[CleanupTask]", given):
+        for task in _given(app, plugin, given):
             tasks[task.name if task.name not in tasks else f"{plugin}.{task.name}"] = task
     return tasks
+
+
+def _given(app: Core, plugin: str, given: object) -> list[CleanupTask]:
+    """A plugin's clean-ups; one that gives anything else is reported and left out."""
+    try:
+        tasks = list(cast("Iterable[object]", given))
+        if wrong := [task for task in tasks if not isinstance(task, CleanupTask)]:
+            raise TypeError(f"it gave {wrong[0]!r:.100}, expected a CleanupTask")
+    except Exception as error:  # noqa: BLE001 - a generator may raise anything
+        app.registry.failed(plugin, "jobkit_cleanups", error)
+        return []
+    return cast("list[CleanupTask]", tasks)
 
 
 def _run(app: Core, task: CleanupTask, settings: CleanupSettings, job: JobInfo) -> int:

@@ -41,6 +41,15 @@ class Others:
         return [CleanupTask("broken", broken), CleanupTask("fine", fine)]
 
 
+class Confused:
+    """Gives what is no clean-up."""
+
+    @hookimpl
+    def jobkit_cleanups(self, app: Core) -> Iterator[object]:
+        yield CleanupTask("early", lambda conn, now, limit: 1)
+        yield "delete from everything"
+
+
 @pytest.fixture
 def others() -> Others:
     return Others()
@@ -97,6 +106,17 @@ def test_what_a_run_did_stands_in_its_meta_and_a_failure_stops_nothing(
     assert len(others.calls) == 3
     assert meta["failed"] == {"broken": "RuntimeError: no such table: theirs"}
     assert set(meta["cleaned"]) >= {"recurring_executions", "lost_nodes", "operations", "audit"}  # type: ignore[call-overload]
+
+
+def test_a_plugin_that_gives_what_is_no_clean_up_is_reported_and_stops_nothing(cleaning: Jobkit) -> None:
+    cleaning.registry.add_plugin(Confused(), "confused")
+
+    cleaned = run_cleanup(cleaning)["cleaned"]
+
+    assert "fine" in cleaned  # type: ignore[operator]
+    assert "early" not in cleaned  # type: ignore[operator]
+    [confused] = [plugin for plugin in cleaning.registry.plugins if plugin.name == "confused"]
+    assert "expected a CleanupTask" in confused.last_failure
 
 
 def test_old_nodes_operations_and_audit_rows_go(cleaning: Jobkit, clock: FrozenClock) -> None:

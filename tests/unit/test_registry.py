@@ -783,6 +783,14 @@ def test_queues_are_the_configured_ones_and_then_those_of_plugins(site: Site) ->
     assert state(found, "acme").failures == 1
 
 
+def test_a_queue_of_a_plugin_needs_a_name_that_queues_may_have(site: Site) -> None:
+    source = "@hookimpl\ndef jobkit_queues(config):\n    return {'media': 2, 'no name': 1}\n"
+    site.install("acme", plugins={"acme": "acme_names"}, modules={"acme_names": source})
+    found = registry(queues="default:7")
+    assert list(found.queues()) == ["default", "media"]
+    assert "'no name' is no name" in state(found, "acme").last_failure
+
+
 def test_services_come_with_their_plugins_names_and_a_raising_plugin_has_none(site: Site) -> None:
     good = (
         "@hookimpl\ndef jobkit_services(app, node):\n    return [Service('tick', 5, lambda conn, now: 0)]\n"
