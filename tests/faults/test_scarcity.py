@@ -119,10 +119,11 @@ def test_DB9_maintenance_makes_progress_under_a_short_statement_timeout(pg_rig: 
     with rig.core.engine.begin() as conn:
         conn.execute(PARKED, {"rows": rows})
     rig.core.close()
-    timeout = 8
+    timeout, batch = 40, 10_000
     with superuser(rig) as admin:
         admin.execute(f"ALTER DATABASE \"{name}\" SET statement_timeout = '{timeout}ms'")  # type: ignore[arg-type]
-    node = rig.start(ready=False)
+    sizes = [f"plugins.{name}.batch={batch}" for name in ("pruner", "stager")]
+    node = rig.start("--set", sizes[0], "--set", sizes[1], ready=False)
 
     def left() -> tuple[int, int]:
         with superuser_of(rig) as admin:
@@ -139,7 +140,7 @@ def test_DB9_maintenance_makes_progress_under_a_short_statement_timeout(pg_rig: 
     cut_off = len(node.lines("statement timeout"))
     record(
         f"A statement timeout of {timeout} ms",
-        f"{rows // 2} rows to prune and {rows // 2} to stage, in batches of 1,000 that take longer",
+        f"{rows // 2} rows to prune and {rows // 2} to stage, in batches of {batch:,} that take longer",
         f"batches shrank until they fitted; all done after {took:.0f} s; {cut_off} lines of trouble",
     )
     assert len(told(node)) <= 12, "\n".join(told(node))

@@ -9,7 +9,7 @@ import pytest
 from jobkit.inserting import enqueue_with
 from tests.faults.figures import record
 from tests.support.chores import note, note_in_thread
-from tests.support.processes import Rig, wait_for
+from tests.support.processes import Rig
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_DB4_four_processes_perform_ten_thousand_jobs_exactly_once(rig: Rig) -> 
     """No lock error anywhere, on a SQLite file and on Postgres alike."""
     rig.queues = "default:20,other:10"
     nodes = [rig.start("-q", ready=False) for _ in range(4)]
-    wait_for("four nodes", lambda: len(rig.beats()) == 4)
+    rig.wait_for_beats(4)
     ids: list[int] = []
     for start in range(0, JOBS, 500):
         batch = [

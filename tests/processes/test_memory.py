@@ -20,7 +20,7 @@ BATCHES, BATCH = 13, 2_000
 
 def test_ML1_memory_does_not_grow_with_the_number_of_jobs_run(rig: Rig) -> None:
     node = rig.start("-q", "--queues", "default:50", ready=False)
-    wait_for("it beats", rig.beats)
+    rig.wait_for_beats()
     sizes = []
     for batch in range(BATCHES):
         jobs = [plain(n=batch * BATCH + i) for i in range(BATCH)]

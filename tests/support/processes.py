@@ -101,7 +101,7 @@ class NodeProcess:
         """The log's lines that match."""
         return [line for line in self.text().splitlines() if re.search(pattern, line)]
 
-    def wait_for_log(self, pattern: str, timeout: float = 30.0) -> str:
+    def wait_for_log(self, pattern: str, timeout: float = 60.0) -> str:
         """Wait for a line that matches."""
 
         def found() -> list[str]:
@@ -238,6 +238,16 @@ class Rig:
         query = select(nodes.c.node, nodes.c.beat).where(nodes.c.lost_at.is_(None), nodes.c.beat > 0)
         with self.core.engine.connect() as conn:
             return {row[0]: row[1] for row in conn.execute(query)}
+
+    def wait_for_beats(self, count: int = 1, timeout: float = 60.0) -> None:
+        """Wait until so many nodes beat; fails at once where one has ended."""
+
+        def beating() -> bool:
+            for node in self.nodes:
+                assert node.alive or not node.expected, f"{node.process.returncode}:\n{node.text()[-3000:]}"
+            return len(self.beats()) == count
+
+        wait_for(f"{count} beating nodes", beating, timeout)
 
     def wait_until_final(self, ids: Iterable[int], timeout: float = 60.0) -> dict[int, str]:
         """Wait until all of these are in a final state."""
