@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jobkit.cli.exitcodes import MEANINGS, ExitCode
-from tests.cli.support import Cli, Seeded, audited
+from tests.cli.support import ROOT, Cli, Seeded, audited
 
 Case = Callable[[Seeded], list[str]]
 
@@ -111,6 +111,12 @@ def test_every_code_has_a_meaning_and_is_listed_in_the_help(lite: Cli) -> None:
     assert set(MEANINGS) == set(ExitCode)
     rows = lite.json("help", "exit-codes")["items"]
     assert {row["code"] for row in rows} == {int(code) for code in ExitCode}
+
+
+def test_the_documented_table_is_that_of_the_code() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    for code, meaning in MEANINGS.items():
+        assert f"| {int(code)} | {code.word} | {meaning} |" in text
 
 
 def test_a_duplicate_fails_only_where_that_was_asked_for(cli: Cli, seeded: Seeded) -> None:
