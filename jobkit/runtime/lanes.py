@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from jobkit.clock import Clock
+from jobkit.runtime.daemon import Daemon
 from jobkit.runtime.failures import brief
 from jobkit.runtime.logs import Outage, Throttle, log
 from jobkit.storage.engine import Fault, classify
@@ -39,31 +40,26 @@ def pause_after(failures: int, random: float) -> float:
     return float(min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE) * (1 - random / 2))
 
 
-class Lane:
+class Lane(Daemon):
     """One database thread. `wake` and `stop` may be called from any thread."""
 
     def __init__(
         self, name: str, connect: Callable[[], Connection], serve: Serve, *, outage: Outage, clock: Clock
     ) -> None:
+        super().__init__(name)
         self.name = name
         self._serve = serve
         self._outage = outage
         self._clock = clock
         self._throttle = Throttle(clock.monotonic)
         self._signal = threading.Event()
-        self._halt = threading.Event()
         self._line = KeptConnection(connect)
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def failing(self) -> bool:
         """True while its rounds fail."""
         return self._failures > 0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def wake(self) -> None:
         """There is something to do."""
@@ -71,14 +67,8 @@ class Lane:
 
     def stop(self) -> None:
         """End after the round that is running. Does not wait."""
-        self._halt.set()
+        super().stop()
         self._signal.set()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for the thread's end; False where it took longer than `timeout` seconds."""
-        if self._thread.ident is not None:
-            self._thread.join(max(timeout, 0.0))
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

@@ -7,13 +7,13 @@ keeps trying to get its hints back.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
 
 from jobkit.clock import Clock
+from jobkit.runtime.daemon import Daemon
 from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import pause_after
 from jobkit.runtime.logs import Throttle, log
@@ -48,7 +48,7 @@ class Hints(Protocol):
         ...
 
 
-class Listener:
+class Listener(Daemon):
     """LISTEN on a connection of its own, with a ping that finds dead, half-open and pooled ones.
 
     `wake` gets queue names, or `*` after each connect, since what came in between is lost. `ping(payload)` must send a
@@ -67,6 +67,7 @@ class Listener:
         lost: Callable[[str], None] = lambda error: None,
         restored: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__("jobkit-listener")
         self._connect = connect
         self._channel = channel
         self._wake = wake
@@ -76,13 +77,11 @@ class Listener:
         self._lost = lost
         self._restored = restored
         self._throttle = Throttle(clock.monotonic, every=300.0)
-        self._halt = threading.Event()
         self._raw: Any = None
         self._heard: float | None = None
         self._ping_at = 0.0
         self._failures = 0
         self._ever = False
-        self._thread = threading.Thread(target=self._run, name="jobkit-listener", daemon=True)
 
     @property
     def healthy(self) -> bool:
@@ -90,20 +89,10 @@ class Listener:
         heard = self._heard
         return heard is not None and self._clock.monotonic() - heard < DEAF_AFTER
 
-    def start(self) -> None:
-        """See Hints."""
-        self._thread.start()
-
     def stop(self) -> None:
         """See Hints; closing the connection ends a wait on it at once."""
-        self._halt.set()
+        super().stop()
         self._hang_up()
-
-    def join(self, timeout: float) -> bool:
-        """See Hints."""
-        if self._thread.ident is not None:
-            self._thread.join(max(timeout, 0.0))
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._halt.is_set():
@@ -182,7 +171,7 @@ class Listener:
                 raw.close()
 
 
-class Watcher:
+class Watcher(Daemon):
     """Sees writes of other connections to a SQLite file by `PRAGMA data_version`, on one that never writes.
 
     Invariant: it never holds a transaction open.
@@ -194,26 +183,11 @@ class Watcher:
     def __init__(
         self, connect: Callable[[], Connection], *, changed: Callable[[], None], clock: Clock
     ) -> None:
+        super().__init__("jobkit-watcher")
         self._connect = connect
         self._changed = changed
         self._clock = clock
-        self._halt = threading.Event()
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name="jobkit-watcher", daemon=True)
-
-    def start(self) -> None:
-        """See Hints."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """See Hints."""
-        self._halt.set()
-
-    def join(self, timeout: float) -> bool:
-        """See Hints."""
-        if self._thread.ident is not None:
-            self._thread.join(max(timeout, 0.0))
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._halt.is_set():

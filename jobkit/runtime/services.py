@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobkit._hooktypes import Service
 from jobkit.events import PluginTicked
+from jobkit.runtime.daemon import Daemon
 from jobkit.runtime.failures import brief
 from jobkit.runtime.lanes import OUT_OF_REACH, pause_after
 from jobkit.runtime.logs import Outage, log
@@ -47,35 +48,20 @@ class Entry:
         return self.plugin if name == self.plugin else f"{self.plugin}.{name}"
 
 
-class ServiceThread:
-    """Ticks its services one after the other, on one connection that is made anew after trouble."""
+class ServiceThread(Daemon):
+    """Ticks its services one after the other, at once first, on one connection that is made anew after trouble."""
 
     def __init__(self, core: Core, entries: Sequence[Entry], outage: Outage, name: str) -> None:
+        super().__init__(name)
         self._core = core
         self._entries = list(entries)
         self._outage = outage
-        self._halt = threading.Event()
         self._line = KeptConnection(lambda: node_connection(core.engine, autocommit=False))
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def entries(self) -> Sequence[Entry]:
         """The services that it ticks."""
         return self._entries
-
-    def start(self) -> None:
-        """Start the thread; every service ticks once at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the tick that is running. Does not wait."""
-        self._halt.set()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for the thread's end; False where it took longer than `timeout` seconds."""
-        if self._thread.ident is not None:
-            self._thread.join(max(timeout, 0.0))
-        return not self._thread.is_alive()
 
     def wait_first(self, timeout: float) -> bool:
         """Wait until each service has done one good round."""
