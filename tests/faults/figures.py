@@ -14,21 +14,29 @@ import sys
 from pathlib import Path
 
 BEGIN, END = "<!-- faults:begin -->", "<!-- faults:end -->"
+HEAD = ("| what was done | on | what happened | how it is tested |", "|---|---|---|---|")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 
 
-def record(what: str, done: str, happened: str) -> None:
-    """Note one row of the table, where somebody collects them."""
+NAMES = {"sqlite": "SQLite", "postgresql": "Postgres"}
+
+
+def record(on: str, what: str, done: str, happened: str) -> None:
+    """Note one row of the table, where somebody collects them; `on` is the database."""
     if path := os.environ.get("FAULTS_FIGURES"):
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
         with open(path, "a") as file:
-            file.write(json.dumps([what, done, happened]) + "\n")
+            file.write(json.dumps([what, done, NAMES.get(on, on), happened, test]) + "\n")
 
 
 def table(lines: list[str]) -> str:
     """The rows as Markdown; of rows about the same thing the last one counts."""
-    rows = {(what, done): happened for what, done, happened in map(json.loads, lines)}
-    told = [f"| {what} | {done} | {happened} |" for (what, done), happened in rows.items()]
-    return "\n".join(["| what | how | what happened |", "|---|---|---|", *sorted(told)])
+    rows = {(what, on): (done, happened, test) for what, done, on, happened, test in map(json.loads, lines)}
+    told = [
+        f"| {what}: {done} | {on} | {happened} | `{test}` |"
+        for (what, on), (done, happened, test) in sorted(rows.items())
+    ]
+    return "\n".join([*HEAD, *told])
 
 
 def main() -> None:
@@ -37,7 +45,7 @@ def main() -> None:
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     rows = table(Path(sys.argv[1]).read_text().splitlines())
-    PAGE.write_text(f"{before}{BEGIN}\n\n{rows}\n\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n{rows}\n{END}{after}")
 
 
 if __name__ == "__main__":

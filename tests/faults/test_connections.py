@@ -67,6 +67,7 @@ def test_DB3_ML3_connections_terminated_again_and_again_cost_neither_jobs_nor_de
     lines = [told(node) for node in nodes]
     assert max(map(len, lines)) <= 12, "\n".join(max(lines, key=len))
     record(
+        "Postgres",
         "All connections ended by `pg_terminate_backend` while jobs run",
         f"{rounds} x, {ended} connections of 2 nodes and their callers, under load",
         f"{len(everything)} jobs, none lost, none recorded twice; longest standstill {own_time(rig):.1f} s; at most "
@@ -108,6 +109,7 @@ def test_DB1_a_line_cut_before_the_reply_loses_nothing(
         f"; {given_back} that were claimed unheard were given back by the heartbeat" if given_back else ""
     )
     record(
+        "Postgres",
         f"The line cut {what}",
         f"{rounds} x, 20 jobs each",
         f"{len(everything)} jobs, none lost, none recorded twice, none run twice{told_back}",
@@ -133,6 +135,7 @@ def test_DB7_the_listeners_connection_alone_is_ended(pg_rig: Rig) -> None:
     assert max(delays) < 3, delays
     assert len(told(node)) <= 3, told(node)
     record(
+        "Postgres",
         "The listener's connection alone ended",
         f"{rounds} x, a job enqueued right afterwards",
         f"each began within {max(delays):.2f} s; the listener was back each time; {len(told(node))} lines of trouble",

@@ -61,6 +61,7 @@ def test_DB2_DB3_connections_on_which_nothing_moves_any_more_are_found_and_repla
     after = settle_down(rig, node, before)
     assert len(told(node)) <= 12, "\n".join(told(node))
     record(
+        "Postgres",
         "Half-open connections: a proxy acknowledges and swallows everything",
         "2 x all connections of a node under load",
         f"{len(everything)} jobs, none lost, none recorded twice; works again after "

@@ -53,7 +53,8 @@ def test_CW6_CW10_jobs_that_end_their_process(rig: Rig) -> None:
     rig.wait_until_final(ids)
     rig.check(ids)
     record(
-        f"A job that calls `os._exit`, on {rig.core.dialect}",
+        rig.core.dialect,
+        "A job that calls `os._exit`",
         "in a child: 1 x; in a thread of the node: until its 2 attempts were used up",
         "the child's death was that job's failure alone; the node was started again each time, and the job ended as "
         "discarded; no other job was lost",
@@ -77,7 +78,8 @@ def test_CW7_a_job_that_blocks_the_loop_for_40_s_stops_no_beat(rig: Rig) -> None
     assert len(told(node)) <= 4, told(node)
     assert_all_loops_turn(rig, 2)
     record(
-        f"A job that blocks the event loop for {seconds:.0f} s (dead after 5 s), on {rig.core.dialect}",
+        rig.core.dialect,
+        f"A job that blocks the event loop for {seconds:.0f} s (dead after 5 s)",
         "1 x",
         f"named with its place after 2 s; its node went on beating and nobody declared it dead; recorded once; "
         f"{elapsed(started):.0f} s in all",
@@ -111,8 +113,9 @@ def test_a_thread_that_eats_its_timeout_a_deaf_coroutine_and_an_unprintable_erro
     assert sum(change.new == "discarded" for change in rig.changes()) == 3
     assert_all_loops_turn(rig, 1)
     record(
-        f"A thread that eats its timeout, a coroutine that swallows its cancellation, an error that cannot be "
-        f"printed, on {rig.core.dialect}",
+        rig.core.dialect,
+        "A thread that eats its timeout, a coroutine that swallows its cancellation, an error that cannot be "
+        "printed",
         "1 x each",
         "the slot was kept until the code really ended, then the timeout was recorded, once; the error was stored by "
         "its class",

@@ -51,6 +51,7 @@ def test_DB1_DB2_a_server_that_is_stopped_and_started_under_load_costs_no_job(
         {line.id for line in rig.lines("begin") if line.attempt == 2}
     )
     record(
+        "Postgres",
         "Postgres stopped and started under load",
         f"{STOPS.count('fast')} x fast, {STOPS.count('immediate')} x immediate, {DOWN:g} s down each; 2 nodes",
         f"{len(everything)} jobs, none lost, none recorded twice, {max(again, 0)} run again; longest standstill "

@@ -71,6 +71,7 @@ def test_ML2_DB2_a_full_disk_is_waited_for_and_costs_no_job(tmp_path: Path, smal
         assert len(told(node)) <= 8, "\n".join(told(node))
         assert "Traceback" not in node.text()
         record(
+            "SQLite",
             "The disk under a SQLite file is full",
             f"1 x, {elapsed(full_since):.0f} s, while 10 jobs ran",
             f"{len(accepted)} jobs, none lost, none recorded twice, none run twice; {len(told(node))} lines of trouble",
@@ -104,6 +105,7 @@ def test_DB8_a_node_waits_for_a_file_that_has_become_read_only(lite_rig: Rig) ->
     assert_all_loops_turn(rig, 1)
     assert len(told(node)) <= 6, "\n".join(told(node))
     record(
+        "SQLite",
         "A SQLite file that has become read-only",
         "1 x, 5 s; a node that starts meanwhile, with 5 jobs of a killed one to rescue",
         f"it waited and went on by itself; none lost, none recorded twice; {len(told(node))} lines of trouble",

@@ -46,7 +46,8 @@ def test_CW3_a_node_that_was_suspended_and_declared_dead_writes_nothing_and_star
     rig.nodes[0].expected = True
     assert_all_loops_turn(rig, 2)
     record(
-        f"A node stopped by SIGSTOP for {still:.0f} s (dead after 4 s), then SIGCONT, on {rig.core.dialect}",
+        rig.core.dialect,
+        f"A node stopped by SIGSTOP for {still:.0f} s (dead after 4 s), then SIGCONT",
         f"1 x, {len(theirs)} of its jobs running",
         f"all {len(theirs)} were run again elsewhere; what the sleeper still did for them was not recorded; it took a "
         f"new name and went on; none lost, none recorded twice",
@@ -119,7 +120,8 @@ def test_CW9_clocks_that_are_90_s_apart_rescue_nobody_and_lose_nothing(rig: Rig)
     jobs = rig.enqueue(*[nap(n=6_000 + i, seconds=0.1) for i in range(5)])
     rig.wait_until_final(jobs)
     record(
-        f"Clocks of two nodes 90 s apart, on {rig.core.dialect}",
+        rig.core.dialect,
+        "Clocks of two nodes 90 s apart",
         f"1 x, {elapsed(started):.0f} s under load (dead after 3 s)",
         f"{len(load.ids) + len(long)} jobs, none lost, none recorded twice, nobody declared dead; when one was killed "
         "the other noticed in time",

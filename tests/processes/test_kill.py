@@ -41,7 +41,8 @@ def test_CW1_lifeline_rescues_after_kill(rig: Rig) -> None:
         Counter(line.id for line in rig.lines("end") if line.id not in interrupted).most_common(1)[0][1] == 1
     )
     record(
-        f"A node killed with -9 in mid-run, on {rig.core.dialect}",
+        rig.core.dialect,
+        "A node killed with -9 in mid-run",
         f"1 x, {len(interrupted)} jobs running, a second node alive",
         f"they ran again within {max(line.at for line in again) - killed_at:.0f} s; of {len(ids)} jobs none lost, none "
         "recorded twice",

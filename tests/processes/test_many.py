@@ -43,7 +43,8 @@ def test_DB4_four_processes_perform_ten_thousand_jobs_exactly_once(rig: Rig) -> 
     workers = Counter(line.pid for line in rig.lines("begin"))
     assert set(workers) == {node.pid for node in nodes}, workers
     record(
-        f"Four processes on one database, on {rig.core.dialect}",
+        rig.core.dialect,
+        "Four processes on one database",
         f"{JOBS:,} jobs, enqueued while they work",
         "each performed and recorded exactly once; no lock error, no warning anywhere",
     )

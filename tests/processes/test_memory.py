@@ -31,7 +31,8 @@ def test_ML1_memory_does_not_grow_with_the_number_of_jobs_run(rig: Rig) -> None:
     # A leak of one small object (a few hundred bytes) a job would show as 5 MB and more.
     assert growth < 5, [round(size / MB, 1) for size in sizes]
     record(
-        f"Memory of a node, on {rig.core.dialect}",
+        rig.core.dialect,
+        "Memory of a node",
         f"{BATCHES * BATCH:,} jobs",
         f"{sizes[2] / MB:.0f} MB after {3 * BATCH:,} jobs, {sizes[-1] / MB:.0f} MB after {BATCHES * BATCH:,}",
     )
@@ -78,6 +79,7 @@ def _through_an_outage(made: Rig, server: PostgresServer) -> None:
     assert grown < 8, f"{grown:.1f} MB"
     assert len(trouble) <= 8, "\n".join(trouble)
     record(
+        "Postgres",
         "Postgres away while thousands of quick jobs wait",
         f"1 x, {seconds:.0f} s",
         f"memory grew by {max(grown, 0):.1f} MB meanwhile; {len(trouble)} lines of trouble; 5,000 jobs, none lost",

@@ -61,6 +61,7 @@ def test_SD3_the_end_is_bounded_while_the_database_keeps_silent(pg_rig: Rig, pro
 
     words = "keeps silent" if how == "silent" else "takes no connection"
     record(
+        "Postgres",
         f"`jobkit run` told to stop while the database {words}",
         f"1 x, grace {GRACE:g} s; one job finished, three that cannot or will not end",
         f"left after {took:.0f} s with exit code {code}; all four ran again elsewhere",

@@ -81,6 +81,10 @@ class PostgresServer:
         options = f"-h 127.0.0.1 -p {self.port} -k {self.data} {self.options}"
         self._pg_ctl("-l", str(self.data / "log"), "-o", options, "start")
 
+    def log(self) -> str:
+        """What the server has logged so far."""
+        return (self.data / "log").read_text(errors="replace")
+
     def stop(self, mode: str = "fast") -> None:
         """Stop it: `fast` ends sessions politely, `immediate` is a crash."""
         self._pg_ctl("-m", mode, "stop")
