@@ -1,7 +1,7 @@
 """Time and randomness, from outside.
 
-Invariant: nothing in jobkit reads the time or rolls dice other than through a Clock, so tests move time
-instead of sleeping.
+Invariant: whatever is decided about a job takes its time and its chance from a Clock, so that tests move time
+instead of sleeping. Only waits for real things (a lock, a socket, a thread) go by the machine's own.
 """
 
 from __future__ import annotations
