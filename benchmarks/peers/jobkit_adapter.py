@@ -34,7 +34,9 @@ class JobkitAdapter(Adapter):
 
             configure_sqlite(self.engine)
         jobs = app.tables.jobs
-        left = sa.select(sa.literal(1)).where(jobs.c.state.in_(("available", "executing", "scheduled", "retryable")))
+        left = sa.select(sa.literal(1)).where(
+            jobs.c.state.in_(("available", "executing", "scheduled", "retryable"))
+        )
         self.left = left.limit(1)
 
     def close(self):
