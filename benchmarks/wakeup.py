@@ -35,7 +35,9 @@ def measure(url: str, rounds: int, folder: Path) -> list[float]:
                 enqueue_with(made.core, conn, [note(n=n)])
             committed = time.time()
             lines = wait_for(
-                "the job begins", lambda: [line for line in made.lines("begin") if line.n == n], every=0.005
+                "the job begins",
+                lambda n=n: [line for line in made.lines("begin") if line.n == n],
+                every=0.005,
             )
             delays.append(lines[0].at - committed)
         engine.dispose()
