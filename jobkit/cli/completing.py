@@ -101,6 +101,7 @@ def _asked(session: Session, kind: str) -> list[str] | None:
     session.given.db_timeout = LIMIT
     reads = session.reads  # the imports and plugins that it takes are not the database's fault
     reads.app.registry.load()
+    _ = reads.app.read_engine, reads.app.storage
     found: list[list[str]] = []
 
     def look() -> None:

@@ -173,7 +173,7 @@ def test_commands_options_and_values_are_completed(cli: Cli, seeded: Seeded) -> 
 
 def _tries(cli: Cli) -> Iterator[None]:
     """A busy machine may answer too late; that is believed for a moment only."""
-    for _ in range(5):
+    for _ in range(20):
         yield
         for file in cli.folder.glob("cache/jobkit/*.json"):
             os.utime(file, (time.time() - 30, time.time() - 30))
