@@ -86,15 +86,20 @@ class EngineRoom:
         return None
 
     def _serve_both(self, conn: Connection) -> float | None:
-        while True:
-            batch = self._recorder.take()
-            if batch and self._claimer.claiming and self._exchanged(conn, batch):
-                continue
-            if batch:
-                self._recorder.store(conn, batch)
+        """One round. A claim is asked for together with the results that made room for it, and with a signal: one that
+        comes while others are recorded is left for the next round, which records and claims in one transaction.
+        """
+        batch = self._recorder.take()
+        together = bool(batch) and self._claimer.claiming
+        if together and self._exchanged(conn, batch):
+            if not self._claimer.claiming:
+                self._claimer.serve(conn)
+            return self._recorder.next_due()
+        if batch:
+            self._recorder.store(conn, batch)
+        if together or not (batch and self._claimer.claiming):
             self._claimer.serve(conn)
-            if not self._recorder.waiting and not self._claimer.waiting:
-                return self._recorder.next_due()
+        return self._recorder.next_due()
 
     def _exchanged(self, conn: Connection, batch: Sequence[Settled]) -> bool:
         """Record and claim in one transaction; False where the batch must be recorded with more care."""

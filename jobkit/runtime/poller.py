@@ -30,6 +30,12 @@ SLOW: Final = 5.0
 """Seconds between looks where a healthy listener brings the news."""
 FAST: Final = 1.0
 """Seconds between looks without one: the most that a job waits for a node that has a free slot."""
+GATHER: Final = 0.001
+"""Seconds after an answer in which less than half of a queue's slots are not claimed: where jobs are brief, the others
+come free at once, and one claim takes them all.
+"""
+MANY: Final = 8
+"""How many slots are worth gathering."""
 ROOM: Final = 200
 """Results that may wait for the recorder besides one for each slot."""
 
@@ -175,13 +181,12 @@ class Poller:
         over: bool,
     ) -> None:
         producer.answered(asked, len(jobs), full)
+        producer.gather_until = self._loop.time() + GATHER
         if self.left is not None:
             self.left -= len(jobs)
-        try:
-            self._accept(producer, jobs, at)
-        finally:
-            if over:
-                self._round_over()
+        if over:
+            self._round_over()  # the next claim is under way while these jobs run
+        self._accept(producer, jobs, at)
 
     def _claim_failed(self, producer: Producer, asked: int, at: datetime) -> None:
         pause = pause_after(producer.failures + 1, self._clock.random())
@@ -222,6 +227,8 @@ class Poller:
                 continue
             if producer.retry_at > now:
                 self._retry_later(producer.retry_at - now)
+            elif producer.hot and self._gathers(producer, count):
+                continue
             elif producer.hot:
                 producer.asked(count)
                 room -= count
@@ -247,6 +254,15 @@ class Poller:
         room = slots + ROOM - self._recorder.unrecorded if self._can_record() else 0
         self.starved = room <= 0
         return room if self.left is None else min(room, self.left)
+
+    def _gathers(self, producer: Producer, count: int) -> bool:
+        """Whether to wait for more of its slots than these; if so, not for long."""
+        if 2 * count >= producer.limit or producer.limit < MANY:
+            return False
+        delay = producer.gather_until - self._loop.time()
+        if delay > 0:
+            self._retry_later(delay)
+        return delay > 0
 
     def _retry_later(self, delay: float) -> None:
         if self._retry is None or self._retry.cancelled() or self._retry.when() <= self._loop.time():

@@ -15,7 +15,18 @@ class Producer:
     that is in flight was sent, so its answer must not cool the queue down.
     """
 
-    __slots__ = ("claiming", "failures", "hot", "limit", "name", "paused", "retry_at", "running", "woken")
+    __slots__ = (
+        "claiming",
+        "failures",
+        "gather_until",
+        "hot",
+        "limit",
+        "name",
+        "paused",
+        "retry_at",
+        "running",
+        "woken",
+    )
 
     def __init__(self, name: str, limit: int, paused: bool = False) -> None:
         self.name = name
@@ -27,6 +38,7 @@ class Producer:
         self.woken = False
         self.failures = 0
         self.retry_at = 0.0
+        self.gather_until = 0.0
 
     @property
     def free(self) -> int:

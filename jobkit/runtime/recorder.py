@@ -64,8 +64,7 @@ class Recorder:
 
     def add(self, settled: Settled) -> None:
         """Hold a result. The recording thread must be woken by the caller."""
-        with self._changed:
-            self._pending.append(settled)
+        self._pending.append(settled)  # atomic: whoever takes from this list leaves it the same list
 
     @property
     def unrecorded(self) -> int:
@@ -94,7 +93,8 @@ class Recorder:
         """The next batch; it is held until `done`, `put_back` or `store` has dealt with it."""
         with self._changed:
             self._take_stuck()
-            self._current, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            self._current = self._pending[:BATCH]
+            del self._pending[: len(self._current)]
             return self._current
 
     def put_back(self) -> None:

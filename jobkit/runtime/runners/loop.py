@@ -1,14 +1,16 @@
 """Async jobs: one task each, on the node's own loop.
 
 Invariant: a task always ends normally; whatever job code raises, SystemExit included, becomes the run's
-result.
+result. Where Python can (3.12), a task takes its first step at once: a job that never waits costs no turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from jobkit._hooktypes import Runner
 from jobkit.runtime.body import perform_async
@@ -30,10 +32,13 @@ class LoopRunner:
         self._loop = loop
         self._runner = runner
         self._pid = os.getpid()
+        self._task = _task_maker(loop)
 
     def start(self, run: Run) -> None:
         """See JobRunner."""
-        run.handle = self._loop.create_task(self._drive(run), context=self._host.context(run))
+        run.handle = task = self._task(self._drive(run), context=self._host.context(run))
+        if run.why is not None and run.started is not None and not task.done():
+            task.cancel()  # told to end by its own first step, when there was no handle yet
 
     def stop(self, run: Run) -> None:
         """Cancel the task; one that has not begun is ended where it begins (a task cancelled earlier never
@@ -65,3 +70,10 @@ class LoopRunner:
             os._exit(1)  # a fork inside the job came back here: it must not act as this node
         host.ended(run, result)
         result = None  # the traceback refers to this frame: leave no circle behind
+
+
+def _task_maker(loop: asyncio.AbstractEventLoop) -> Any:
+    """What makes a task of a coroutine; a loop with a factory of its own is not passed over."""
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+        return partial(asyncio.Task[None], loop=loop, eager_start=True)
+    return loop.create_task

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jobkit.outcomes import Outcome
 from jobkit.runtime.body import perform_sync
@@ -26,11 +26,18 @@ __all__ = ["ThreadRunner", "Threads"]
 
 Work = Callable[["Run"], BaseException]
 
+BRIEF: Final = 0.001
+"""Seconds that a run may wait behind others in one thread before all that wait get threads of their own."""
+
 
 class Threads:
-    """A pool that grows with the work. `submit` and `on_end` belong to one event loop.
+    """A pool that grows with the work. `submit` and `close` belong to one event loop.
 
-    A thread is started whenever more runs are under way than threads exist, so no run waits for another.
+    Waking a thread costs more than a brief job, so runs that come together are begun by one thread, one after the
+    other, and their results go back together. A run that is not brief holds nobody up: after `BRIEF` seconds every
+    run that still waits has a thread, and where the last run was not brief they have them at once. Every run that waits
+    is followed by a thread that was woken or by the timer, and each thread that finds nothing more hands over what is
+    done.
     """
 
     def __init__(
@@ -45,47 +52,95 @@ class Threads:
         self._work = work
         self._on_end = on_end
         self._pid = os.getpid()
-        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self._waiting: deque[Run] = deque()
         self._done: deque[tuple[Run, BaseException]] = deque()
+        self._idle: deque[threading.Lock] = deque()
+        self._started = 0
+        self._calling = False
+        self._timer: asyncio.TimerHandle | None = None
         self._posted = False
-        self._under_way = 0
-        self._threads: list[threading.Thread] = []
+        self._brief = True
+        self._closed = False
 
     def submit(self, run: Run) -> None:
-        """Do the work for `run` in a thread, at once."""
-        self._under_way += 1
-        if self._under_way > len(self._threads):
-            name = f"{self._name}-{len(self._threads) + 1}"
-            thread = threading.Thread(target=self._serve, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._queue.put(run)
+        """Do the work for `run` in a thread, soon."""
+        self._waiting.append(run)
+        if not self._calling:
+            self._calling = True
+            self._loop.call_soon(self._call)
 
     def close(self) -> None:
         """Idle threads end now, busy ones after their work."""
-        for _ in self._threads:
-            self._queue.put(None)
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._idle:
+            self._idle.pop().release()
 
-    def _serve(self) -> None:
-        while (run := self._queue.get()) is not None:
-            result: BaseException | None = self._work(run)
-            if os.getpid() != self._pid:
-                os._exit(1)  # a fork inside the job came back here: it must not act as this node
-            assert result is not None
-            self._done.append((run, result))
-            result = None
-            del run
-            if not self._posted:
-                self._posted = True
-                with contextlib.suppress(RuntimeError):  # the loop is closed: the node has ended
-                    self._loop.call_soon_threadsafe(self._deliver)
+    # -- on the loop
+
+    def _call(self) -> None:
+        """All runs of this turn have come: one thread for them, and a look at what it has left over."""
+        self._calling = False
+        self._wake(1 if self._brief else len(self._waiting))
+        if self._timer is None and len(self._waiting) > 1:
+            self._timer = self._loop.call_later(BRIEF, self._spread)
+
+    def _spread(self) -> None:
+        self._timer = None
+        self._deliver()
+        self._wake(len(self._waiting))
+
+    def _wake(self, count: int) -> None:
+        for _ in range(count):
+            try:
+                self._idle.pop().release()
+            except IndexError:
+                self._start()
+
+    def _start(self) -> None:
+        self._started += 1
+        name = f"{self._name}-{self._started}"
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def _deliver(self) -> None:
         self._posted = False
         while self._done:
-            run, result = self._done.popleft()
-            self._under_way -= 1
-            self._on_end(run, result)
+            self._on_end(*self._done.popleft())
+
+    # -- in a thread
+
+    def _serve(self) -> None:
+        bed = threading.Lock()
+        bed.acquire()
+        while True:
+            self._drain()
+            self._idle.append(bed)
+            self._post()
+            if self._closed:
+                return
+            bed.acquire()
+
+    def _drain(self) -> None:
+        """Run what waits, one after the other."""
+        while self._waiting:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            began = time.monotonic()
+            result = self._work(run)
+            if os.getpid() != self._pid:
+                os._exit(1)  # a fork inside the job came back here: it must not act as this node
+            self._brief = time.monotonic() - began < BRIEF
+            self._done.append((run, result))
+            del run, result
+
+    def _post(self) -> None:
+        if self._done and not self._posted:
+            self._posted = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node has ended
+                self._loop.call_soon_threadsafe(self._deliver)
 
 
 class ThreadRunner:
