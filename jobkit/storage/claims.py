@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from jobkit.jobs import JobState, Transition
@@ -71,9 +72,8 @@ def _move(job: ClaimedJob) -> Transition:
 def in_order(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
     """The jobs in the order of their queue, sorted in place."""
     if len(jobs) > 1:
-        jobs.sort(key=_place)
+        jobs.sort(key=_PLACE)
     return jobs
 
 
-def _place(job: ClaimedJob) -> tuple[int, datetime, int]:
-    return job.priority, job.scheduled_at, job.id
+_PLACE: Final = attrgetter("priority", "scheduled_at", "id")

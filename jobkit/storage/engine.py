@@ -275,7 +275,7 @@ def in_transaction(conn: Connection) -> bool:
 
 
 def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[Any]:
-    """Executes on the driver's own connection (psycopg, sqlite3), and returns all rows.
+    """Executes on the driver's own connection (psycopg, sqlite3), and returns all rows, if it gives any.
 
     Errors are SQLAlchemy's, and a lost connection is given up, as if SQLAlchemy had sent the statement.
     """
@@ -286,7 +286,7 @@ def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[
             execute_patiently(cursor, statement, parameters, None)
         else:
             cursor.execute(statement, parameters)
-        rows: list[Any] = cursor.fetchall()
+        rows: list[Any] = cursor.fetchall() if cursor.description else []
         return rows
     except conn.dialect.loaded_dbapi.Error as error:
         raise as_sqlalchemy(conn, error, statement, parameters) from error
@@ -346,10 +346,10 @@ def atomic(conn: Connection) -> Iterator[Connection]:
 
 @contextmanager
 def _own_transaction(conn: Connection) -> Iterator[None]:
-    conn.exec_driver_sql("BEGIN IMMEDIATE" if conn.dialect.name == "sqlite" else "BEGIN")
+    execute_directly(conn, "BEGIN IMMEDIATE" if conn.dialect.name == "sqlite" else "BEGIN", ())
     try:
         yield
-        conn.exec_driver_sql("COMMIT")
+        execute_directly(conn, "COMMIT", ())
     except BaseException:
         with suppress(Exception):  # the first error tells; a lost connection rolls back by itself
             conn.exec_driver_sql("ROLLBACK")

@@ -89,6 +89,8 @@ class Inserts(StorageArm):
         with translated(conn):
             if len(rows) == 1 and rows[0].unique_key is None:
                 results = [Inserted(self._insert_plain(conn, rows[0]))]
+            elif all(row.unique_key is None for row in rows):
+                results = [Inserted(id_) for id_ in self._insert_batch(conn, rows, {})[0]]
             else:
                 results = self._insert_all(conn, rows)
             self._tell_inserted(conn, rows, results)
@@ -194,7 +196,8 @@ class BatchInsert(Inserts):
         if not written and self._snapshot_level(conn):
             written = self._insert_in_savepoint(conn, rows)
         # Ids ascend in the order of the statement, so those without a key belong to `plain` in order.
-        return sorted(id_ for id_, key in written if key is None), {key: id_ for id_, key in written if key}
+        plain_ids = sorted([id_ for id_, key in written if key is None])
+        return plain_ids, {key: id_ for id_, key in written if key}
 
     def _snapshot_level(self, conn: Connection) -> bool:
         return conn.dialect.name == "postgresql" and conn.get_isolation_level() in _SNAPSHOTS

@@ -7,6 +7,7 @@ claim index; every parameter is cast, so that each driver sends it as the same t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from jobkit.storage.claims import SKEW
 from jobkit.storage.engine import as_sqlalchemy, reading
 from jobkit.storage.fleet import as_json
 from jobkit.storage.native import CLAIMED, COLUMNS, NativeStorage, sorted_claims
+from jobkit.storage.schema import to_text
 from jobkit.storage.statement import Row, Sql, quoted
 
 if TYPE_CHECKING:
@@ -239,7 +241,7 @@ class PostgresStorage(NativeStorage):
         try:
             with raw.cursor() as cursor, cursor.copy(statement) as copy:
                 for some in range(0, len(rows), 500):
-                    copy.write("".join(map(_copy_line, ids[some : some + 500], rows[some : some + 500])))
+                    copy.write(_copy_lines(ids[some : some + 500], rows[some : some + 500]))
         except conn.dialect.loaded_dbapi.Error as error:
             raise as_sqlalchemy(conn, error, statement, None) from error
         return ids
@@ -306,16 +308,25 @@ def _insert_many(guard: str) -> str:
 
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_ESCAPED: Final = re.compile(r"[\\\t\n\r]").search
 
 
-def _copy_line(id_: int, row: JobRow) -> str:
-    """The row in COPY's text format; args and tags may hold any character."""
-    words = (row.queue, row.worker, row.args, row.meta, row.tags)
-    queue, worker, args, meta, tags = (word.translate(_ESCAPES) for word in words)
-    return (
-        f"{id_}\t{row.state.value}\t{queue}\t{worker}\t{args}\t{meta}\t{tags}\t{row.max_attempts}\t"
-        f"{row.priority}\t{row.inserted_at.isoformat()}\t{row.scheduled_at.isoformat()}\t\\N\n"
-    )
+def _copy_lines(ids: Sequence[int], rows: Sequence[JobRow]) -> str:
+    """The rows in COPY's text format; args and tags may hold any character."""
+    lines: list[str] = []
+    last, at = None, ""
+    for id_, row in zip(ids, rows, strict=True):
+        if row.inserted_at is not last:
+            last, at = row.inserted_at, to_text(row.inserted_at)
+        due = at if row.scheduled_at is last else to_text(row.scheduled_at)
+        words = f"{row.queue}\t{row.worker}\t{_word(row.args)}\t{_word(row.meta)}\t{_word(row.tags)}"
+        numbers = f"{row.max_attempts}\t{row.priority}"
+        lines.append(f"{id_}\t{row.state.value}\t{words}\t{numbers}\t{at}\t{due}\t\\N\n")
+    return "".join(lines)
+
+
+def _word(text: str) -> str:
+    return text.translate(_ESCAPES) if _ESCAPED(text) else text
 
 
 def _instants(times: Any) -> str:
@@ -324,7 +335,7 @@ def _instants(times: Any) -> str:
     last, text = None, ""
     for moment in times:
         if moment is not last:
-            last, text = moment, moment.isoformat()
+            last, text = moment, to_text(moment)
         texts.append(text)
     return f"{{{','.join(texts)}}}"
 

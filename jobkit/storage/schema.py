@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -38,6 +39,8 @@ from jobkit.jobs import JobState
 
 __all__ = ["BIG_ID", "JSON_TEXT", "Tables", "UTCDateTime", "from_text", "tables_for", "to_text"]
 
+_JSON: Final = msgspec.json.Encoder().encode
+
 
 def to_text(moment: datetime) -> str:
     """The form of an instant as text: UTC, to the microsecond, fixed width, so that it sorts as it passes.
@@ -48,6 +51,8 @@ def to_text(moment: datetime) -> str:
         raise ValueError(f"a time without a zone cannot be stored: {moment!r}")
     if moment.tzinfo is not UTC:
         moment = moment.astimezone(UTC)
+    if moment.microsecond:  # then the JSON encoder writes this very form, ten times as fast
+        return _JSON(moment)[1:-1].decode()
     return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -110,7 +111,7 @@ class SQLiteStorage(NativeStorage):
         ]
         places = ", ".join(f":{name}" for name in _ROW)
         self._insert_one: Final = sql(f"INSERT INTO {{jobs}} ({_COLUMNS}) VALUES ({places}) RETURNING id")
-        self._insert_many: Final = sql(_insert_many())
+        self._insert_many: Final = {keyed: sql(_insert_many(keyed)) for keyed in (False, True)}
 
     # --- claiming
 
@@ -195,7 +196,8 @@ class SQLiteStorage(NativeStorage):
     ) -> list[tuple[int, str | None]]:
         warn_unconfigured(conn)
         params = {"rows": _json_text([_row_values(row) for row in rows])}
-        return [(row[0], row[1]) for row in self._insert_many.rows(conn, params)]
+        keyed = rows[-1].unique_key is not None
+        return [(row[0], row[1]) for row in self._insert_many[keyed].rows(conn, params)]
 
     # --- the words of the dialect
 
@@ -235,12 +237,13 @@ class SQLiteStorage(NativeStorage):
         return to_text(at)
 
 
-def _insert_many() -> str:
+def _insert_many(keyed: bool) -> str:
+    """Rows without a key go in as they come; sorting them would cost a third more."""
     fields = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(_ROW))
+    order = f"ORDER BY json_extract(value, '$[{_ROW.index('unique_key')}]'), key {_CONFLICT} "
     return (
         f"INSERT INTO {{jobs}} ({_COLUMNS}) SELECT {fields} FROM json_each(:rows) WHERE true "
-        f"ORDER BY json_extract(value, '$[{_ROW.index('unique_key')}]'), key {_CONFLICT} "
-        "RETURNING id, unique_key"
+        f"{order if keyed else ''}RETURNING id, unique_key"
     )
 
 
@@ -254,18 +257,28 @@ def _row_values(row: JobRow) -> tuple[object, ...]:
         row.tags,
         row.max_attempts,
         row.priority,
-        to_text(row.inserted_at),
-        to_text(row.scheduled_at),
+        _text_of(row.inserted_at),
+        _text_of(row.scheduled_at),
         row.unique_key,
     )
 
 
+_text_of: Final = lru_cache(256)(to_text)
+"""The rows of a batch share their times."""
+
+
 def _plain(value: object) -> object:
-    return to_text(value) if isinstance(value, datetime) else value
+    """What the JSON encoder writes as it is to be stored: a time of a whole second it would write too short."""
+    if not isinstance(value, datetime) or (value.microsecond and value.tzinfo is UTC):
+        return value
+    return to_text(value)
+
+
+_JSON: Final = msgspec.json.Encoder().encode
 
 
 def _json_text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return _JSON(value).decode()
 
 
 def _claim_params(wish: ClaimWish, node: str, at: datetime) -> dict[str, Any]:
@@ -280,4 +293,5 @@ def _claim_params(wish: ClaimWish, node: str, at: datetime) -> dict[str, Any]:
 
 
 def _with_times(row: Row) -> Row:
-    return (*row[:9], from_text(row[9]), from_text(row[10]))
+    inserted = from_text(row[9])
+    return (*row[:9], inserted, inserted if row[10] == row[9] else from_text(row[10]))
