@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import FAST_OPTIONS, PostgresServer
+from tests.support.postgres import DURABLE_OPTIONS, PostgresServer
 from tests.support.processes import Rig
-
-DURABLE = FAST_OPTIONS.replace("synchronous_commit=off", "synchronous_commit=on")
-"""A commit that was acknowledged must survive the crash of the server (though not of the machine)."""
 
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     """A server that the test may stop."""
-    made = PostgresServer.create(options=DURABLE)
+    made = PostgresServer.create(options=DURABLE_OPTIONS)
     yield made
     made.destroy()
 

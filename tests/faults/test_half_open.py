@@ -47,7 +47,7 @@ def test_DB2_DB3_connections_on_which_nothing_moves_any_more_are_found_and_repla
         before = usage(rig, node)
         for _ in range(2):
             silent = proxy.swallow()
-            assert silent >= 2
+            assert silent >= 1
             since = time.monotonic()
             load.more(timeout=60)
             standstills.append(elapsed(since))

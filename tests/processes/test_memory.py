@@ -9,7 +9,7 @@ import pytest
 from jobkit.inserting import enqueue_with
 from tests.faults.figures import record
 from tests.support.chores import note, note_in_thread, plain
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import DURABLE_OPTIONS, PostgresServer
 from tests.support.processes import NodeProcess, Rig, rig, wait_for
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def _completed(rig: Rig) -> int:
 
 def test_ML2_DB2_memory_and_log_stay_bounded_while_the_database_is_away(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """Quick jobs wait by the thousand; what has run meanwhile is held, and no more is claimed."""
-    server = PostgresServer.create()
+    server = PostgresServer.create(options=DURABLE_OPTIONS)
     try:
         with rig(tmp_path, server.url(server.new_database())) as made:
             _through_an_outage(made, server)

@@ -23,6 +23,8 @@ FAST_OPTIONS = (
     "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=300 "
     "-c max_prepared_transactions=20 -c shared_buffers=128MB"
 )
+DURABLE_OPTIONS = FAST_OPTIONS.replace("synchronous_commit=off", "synchronous_commit=on")
+"""For servers that are crashed: what was committed survives that, though not a crash of the machine."""
 PREFIX = "jobkit-pg-"
 
 
