@@ -263,8 +263,12 @@ def _row_values(row: JobRow) -> tuple[object, ...]:
     )
 
 
-_text_of: Final = lru_cache(256)(to_text)
-"""The rows of a batch share their times."""
+_cached_text: Final = lru_cache(256)(to_text)
+
+
+def _text_of(moment: datetime) -> str:
+    """The rows of a batch share their times. In UTC only: both passes of a repeated local hour compare as equal."""
+    return _cached_text(moment) if moment.tzinfo is UTC else to_text(moment)
 
 
 def _plain(value: object) -> object:
