@@ -21,7 +21,7 @@ _POSTGRES: Final = frozenset({"postgres", "postgresql", "pgsql"})
 _SECRET: Final = "pass|secret|token|credential|api[_-]?key|private[_-]?key|signing"
 _SECRET_NAME: Final = re.compile(f"(?i){_SECRET}")
 _SECRET_PAIR: Final = re.compile(rf"(?i)([?&;][^=&;?]*(?:{_SECRET})[^=&;?]*=)[^&;]*")
-_USERINFO: Final = re.compile(r"(?s)(://[^:/?#@]*:).*@")
+_USERINFO: Final = re.compile(r"(?s)((?:://|\A)[^:/?#@]*:).*@")
 _RENAMED: Final = {"ssl": "sslmode", "timeout": "connect_timeout"}
 _ASYNCPG_ONLY: Final = frozenset(
     {
@@ -52,7 +52,7 @@ def _parse(text: str) -> URL:
     except (ArgumentError, ValueError):
         raise ConfigError(
             f"{mask_url(text)!r} is no database URL; expected one such as "
-            "sqlite:///jobkit.db or postgresql://user:password@host:5432/database"
+            "sqlite:///jobkit.db or postgresql://host:5432/database"
         ) from None
 
 

@@ -61,7 +61,11 @@ def cli_actor() -> Actor:
 
 
 def allowed(app: Core, actor: Actor, action: str, resource: Resource) -> bool:
-    """Whether the actor may; asks `jobkit_authorize`, then the roles (the command line is allowed)."""
+    """Whether the actor may; asks `jobkit_authorize`, then the roles (the command line is allowed).
+
+    Raises ConfigError where the configuration is wrong: that is no answer of a policy.
+    """
+    app.registry.load()
     try:
         answers = [
             answer
@@ -120,7 +124,10 @@ def _refused(qualifier: object, known: Vocabulary) -> str:
 
 
 def row_scope(app: Core, actor: Actor) -> Query:
-    """What every read and action of this actor is ANDed with. Raises AdminError where it cannot be told."""
+    """What every read and action of this actor is ANDed with. Raises AdminError where it cannot be told,
+    ConfigError where the configuration is wrong.
+    """
+    app.registry.load()
     try:
         answers = app.registry.ask("jobkit_row_scope", actor=actor)
     except Exception as error:

@@ -5,8 +5,9 @@ Invariant: names in the table belong to jobkit; a plugin's command is looked for
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 import click
@@ -57,6 +58,8 @@ class Root(LazyGroup):
     """`jobkit`: commands of the table, then those that plugins add."""
 
     _asked_plugins = False
+    missing: Callable[[str], Exception | None] = staticmethod(lambda name: None)
+    """Why a plugin's command of that name may be missing; known once the plugins were asked."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The common options may also stand before the command; the settings with them."""
@@ -80,6 +83,18 @@ class Root(LazyGroup):
         if cmd_name not in self.entries:
             self._ask_plugins(ctx)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As every group; where plugins could not be asked for the command, the reason is told instead."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            reason = None if _nearest(args[0], self.entries) else self.missing(args[0])
+            if reason is None:
+                raise
+            raise reason from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; one whose output nobody reads any more has done enough."""
@@ -110,7 +125,7 @@ class Root(LazyGroup):
         """Run, and exit with the code that the outcome has."""
         session = obj or Session()
         self.__dict__.pop("_common", None)
-        self._asked_plugins, self.commands = False, {}
+        self._asked_plugins, self.commands, self.missing = False, {}, lambda name: None
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, obj=session, **extra)
         except BaseException as error:  # noqa: BLE001 - this is where every error becomes an exit code
@@ -118,6 +133,10 @@ class Root(LazyGroup):
         finally:
             session.close()
         sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, known, 1)
 
 
 def _main_settings() -> list[click.Parameter]:

@@ -7,11 +7,12 @@ command that only reads imports no app.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from jobkit.hookspecs import Actor
 
 __all__ = ["Session", "session_of"]
+
+_SUBJECT: Final = re.compile(
+    r"((?:\[plugins\.[\w.-]+\] [\w-]+|\bJOBKIT_\w+|(?:--)?\bdatabase[_-]url|--[\w-]+-(?:file|url|path))'?: )"
+)
+"""What an error of the configuration begins with: the name of a setting, of its variable or option."""
 
 
 @dataclass(slots=True)
@@ -122,12 +128,16 @@ class Session:
         return Actions(self.app, self.actor)
 
     def redact(self, text: str) -> str:
-        """The text without secrets; used on errors, which may carry a URL with its password."""
+        """The text without secrets; used on errors, which may carry a URL with its password.
+
+        A setting may be called like a secret: what jobkit says about it is none, and the values in that are masked
+        where they are found. So its name is looked at apart from what follows it.
+        """
         from jobkit.redact import RedactionRules, Redactor
 
         config: Config | None = self.__dict__.get("config")
-        rules = config.redaction if config is not None else RedactionRules()
-        return Redactor(rules).text(text, kind="log")
+        redactor = Redactor(config.redaction if config is not None else RedactionRules())
+        return "".join(redactor.text(part, kind="log") for part in _SUBJECT.split(text))
 
     def close(self) -> None:
         """Close what was opened."""

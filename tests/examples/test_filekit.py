@@ -12,6 +12,7 @@ from filekit import files
 from filekit.workers import Catalogue, ScanFolder, Thumbnail, VerifyFacts, file_facts
 
 from jobkit import Discard, Done, Jobkit, Snooze
+from jobkit.config import Config
 from jobkit.testing import assert_enqueued, drain_jobs, perform_job
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "filekit" / "samples"
@@ -29,8 +30,16 @@ def test_its_workers_and_its_schedule_are_known_by_installing_it(app: Jobkit) ->
     known = {name: entry.distribution for name, entry in app.registry.workers.items()}
     for name in ("scan_folder", "file_facts", "thumbnail", "verify_facts", "catalogue"):
         assert known[f"filekit_{name}"] == "jobkit-filekit"
-    entries = {entry.recurring.key: entry.recurring for entry in app.registry.schedules()}
-    assert entries["filekit_nightly_scan"].paused, "until a folder is configured"
+    assert "filekit_nightly_scan" not in {entry.recurring.key for entry in app.registry.schedules()}
+
+
+def test_the_nightly_scan_is_there_and_runs_once_a_folder_is_configured_whenever_that_is(
+    app: Jobkit, database_url: str
+) -> None:
+    later = Jobkit(database_url, config=Config(plugins={"filekit": {"folder": str(SAMPLES)}}))
+    entries = {entry.recurring.key: entry.recurring for entry in later.registry.schedules()}
+    assert not entries["filekit_nightly_scan"].paused
+    later.close()
 
 
 def test_a_scan_fans_out_and_everything_is_done_in_the_end(app: Jobkit, tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ jobkit_plugin = PluginInfo(api=1, settings=FilekitSettings)
 
 @hookimpl
 def jobkit_schedules(config: Config) -> list[Recurring]:
-    """A scan each night at 03:00; paused until a folder is configured."""
+    """A scan each night at 03:00, once a folder is configured; without one there is nothing to run."""
     settings = config.plugin("filekit", FilekitSettings)
+    if not settings.folder:
+        return []
     scan = ScanFolder(folder=settings.folder, output=settings.output)
-    return [Recurring("filekit_nightly_scan", "0 3 * * *", scan, paused=not settings.folder)]
+    return [Recurring("filekit_nightly_scan", "0 3 * * *", scan)]

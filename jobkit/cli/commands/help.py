@@ -10,6 +10,7 @@ import click
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import MEANINGS, ExitCode
 from jobkit.cli.framework import Command
+from jobkit.cli.root import Root
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 
@@ -89,6 +90,9 @@ def _command_help(root: click.Context, words: tuple[str, ...]) -> str:
     for word in words:
         found = command.get_command(at, word) if isinstance(command, click.Group) else None
         if found is None:
+            reason = command.missing(word) if isinstance(command, Root) else None
+            if reason is not None:
+                raise reason
             topics = ", ".join(TOPICS)
             raise CommandError(
                 f"there is no command or topic {' '.join(words)!r}",
