@@ -1,25 +1,29 @@
-"""Inserting single jobs by worker name, as operators do.
+"""Inserting jobs by worker name, as operators do.
 
-Invariant: args go through the worker's own checks wherever this process knows it, and what a worker
-published (queue, attempts, secret paths) counts where it does not.
+Invariant: nothing is written unless every job that was asked for is in order; args go through the worker's own
+checks wherever this process knows it, and what a worker published (queue, attempts, secret paths) counts where it
+does not.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
 from jobkit.admin._desk import Desk, Draft
 from jobkit.admin._system_reads import LIVE_FOR
-from jobkit.admin.errors import Invalid
+from jobkit.admin.errors import Invalid, InvalidRequests
 from jobkit.admin.results import InsertPreview, InsertRequest, InsertResult
 from jobkit.errors import ArgsError
 from jobkit.hookspecs import Resource
 from jobkit.inserting import rows_of
-from jobkit.jobs import JobOptions, JobRow, JobState, NewJob
+from jobkit.jobs import Inserted, JobOptions, JobRow, JobState, NewJob
 from jobkit.registry import WorkerUnavailable
 from jobkit.storage.operator import holders
 from jobkit.workers import decode
@@ -28,6 +32,40 @@ if TYPE_CHECKING:
     from jobkit.workers import Worker
 
 __all__ = ["Inserting"]
+
+
+CHUNK: Final = 5_000
+"""Rows of one transaction: nodes that claim meanwhile wait for a fraction of a second."""
+_TOLD: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A request that is in order: the row, whether anybody knows the worker, and what to warn of."""
+
+    row: JobRow
+    known: bool
+    warnings: tuple[str, ...]
+
+    @property
+    def permission(self) -> str:
+        """What inserting it takes."""
+        return "jobs.insert" if self.known else "jobs.insert_any"
+
+    @property
+    def resource(self) -> Resource:
+        """What policies are asked about."""
+        row = self.row
+        return Resource("job", None, row.queue, row.worker, tuple(json.loads(row.tags)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """What is known of a worker: its class, or else what live nodes published (None: nothing)."""
+
+    cls: type[Worker] | None
+    published: Mapping[str, Any] | None
+    warnings: tuple[str, ...]
 
 
 class Inserting:
@@ -39,37 +77,73 @@ class Inserting:
 
     def insert(self, request: InsertRequest, reason: str) -> InsertResult:
         """Writes the row."""
-        row, known, warnings = self._row(request)
-        permission = "jobs.insert" if known else "jobs.insert_any"
-        draft = Draft(permission, "job", (), reason)
-        self._desk.require(permission, self._resource(row), draft)
+        ready = self._checked([request])[0]
+        draft = Draft(ready.permission, "job", (), reason)
+        self._desk.require(ready.permission, ready.resource, draft)
+        return self._write([ready], draft)[0]
 
-        def work(conn: Any) -> InsertResult:
-            inserted = self._app.storage.insert(conn, [row])[0]
-            draft.ids = (str(inserted.id),)
-            draft.after = {
-                "worker": row.worker,
-                "queue": row.queue,
-                "state": row.state.value,
-                "duplicate": inserted.duplicate,
+    def insert_many(
+        self,
+        requests: Sequence[InsertRequest],
+        reason: str,
+        done: Callable[[Sequence[InsertResult]], None] | None,
+    ) -> tuple[InsertResult, ...]:
+        """Writes the rows, all of which are in order, chunk by chunk."""
+        checked = self._checked(requests)
+        permissions = {(ready.permission, ready.resource) for ready in checked}
+        for permission, resource in sorted(permissions, key=str):
+            self._desk.require(permission, resource, Draft(permission, "job", (), reason))
+        results: list[InsertResult] = []
+        for start in range(0, len(checked), CHUNK):
+            chunk = checked[start : start + CHUNK]
+            permission = "jobs.insert" if all(ready.known for ready in chunk) else "jobs.insert_any"
+            made = self._write(chunk, Draft(permission, "job", (), reason))
+            results += made
+            if done is not None:
+                done(made)
+        return tuple(results)
+
+    def _write(self, chunk: Sequence[_Ready], draft: Draft) -> list[InsertResult]:
+        """One transaction with one audit row."""
+
+        def work(conn: Any) -> list[InsertResult]:
+            made = self._app.storage.insert(conn, [ready.row for ready in chunk])
+            draft.ids = tuple(str(inserted.id) for inserted in made)
+            draft.after = _told([ready.row for ready in chunk], made)
+            return [
+                InsertResult(inserted.id, inserted.duplicate, ready.warnings)
+                for inserted, ready in zip(made, chunk, strict=True)
+            ]
+
+        results = self._desk.write(draft, work)
+        self._desk.wake(
+            {
+                ready.row.queue
+                for ready, result in zip(chunk, results, strict=True)
+                if ready.row.state is JobState.AVAILABLE and not result.duplicate
             }
-            return InsertResult(inserted.id, inserted.duplicate, warnings)
-
-        result = self._desk.write(draft, work)
-        if row.state is JobState.AVAILABLE and not result.duplicate:
-            self._desk.wake([row.queue])
-        return result
+        )
+        return results
 
     def preview(self, request: InsertRequest) -> InsertPreview:
         """What would be written."""
-        row, known, warnings = self._row(request)
-        permission = "jobs.insert" if known else "jobs.insert_any"
-        self._desk.require(permission, self._resource(row), Draft(permission, "job"))
-        duplicate = None
-        if row.unique_key is not None:
+        return self.preview_many([request])[0]
+
+    def preview_many(self, requests: Sequence[InsertRequest]) -> tuple[InsertPreview, ...]:
+        """What would be written."""
+        checked = self._checked(requests)
+        permissions = {(ready.permission, ready.resource) for ready in checked}
+        for permission, resource in sorted(permissions, key=str):
+            self._desk.require(permission, resource, Draft(permission, "job"))
+        keys = [ready.row.unique_key for ready in checked if ready.row.unique_key is not None]
+        held: Mapping[str, int] = {}
+        if keys:
             with self._desk.context.reading() as conn:
-                duplicate = holders(conn, self._app.tables, [row.unique_key]).get(row.unique_key)
-        return self._previewed(row, duplicate, warnings)
+                held = holders(conn, self._app.tables, keys)
+        return tuple(
+            self._previewed(ready.row, held.get(ready.row.unique_key or ""), ready.warnings)
+            for ready in checked
+        )
 
     def _previewed(self, row: JobRow, duplicate: int | None, warnings: tuple[str, ...]) -> InsertPreview:
         redactor, meta = self._app.redactor, json.loads(row.meta)
@@ -89,23 +163,42 @@ class Inserting:
             warnings=warnings,
         )
 
-    @staticmethod
-    def _resource(row: JobRow) -> Resource:
-        return Resource("job", None, row.queue, row.worker, tuple(json.loads(row.tags)))
-
     # -- the way to the row
 
-    def _row(self, request: InsertRequest) -> tuple[JobRow, bool, tuple[str, ...]]:
-        """The row, whether anybody knows the worker, and what to warn of. Raises Invalid."""
+    def _checked(self, requests: Sequence[InsertRequest]) -> list[_Ready]:
+        """All of them, or Invalid for one, InvalidRequests for several, which names each that is wrong."""
+        definitions: dict[str, _Definition] = {}
+        checked: list[_Ready] = []
+        problems: dict[int, str] = {}
+        for place, request in enumerate(requests):
+            if request.worker not in definitions:
+                definitions[request.worker] = self._definition(request.worker)
+            try:
+                checked.append(self._ready(request, definitions[request.worker]))
+            except ArgsError as error:
+                problems[place] = self._app.redactor.text(str(error), worker=request.worker, kind="error")
+        if problems and len(requests) == 1:
+            raise Invalid(problems[0])
+        if problems:
+            raise InvalidRequests(problems)
+        return checked
+
+    def _ready(self, request: InsertRequest, definition: _Definition) -> _Ready:
+        """Raises ArgsError."""
+        cls, published = definition.cls, definition.published
+        if cls is None:
+            job = self._unknown(request, published or {})
+        else:
+            _refuse_unknown_args(cls, request)
+            job = decode(cls, request.args).job()
+        row = rows_of(self._app, [job.replace(**_options(request))])[0]
+        return _Ready(row, cls is not None or published is not None, definition.warnings)
+
+    def _definition(self, name: str) -> _Definition:
         warnings: list[str] = []
-        try:
-            cls = self._resolved(request.worker, warnings)
-            published = {} if cls is not None else self._published(request.worker, warnings)
-            job = self._unknown(request, published or {}) if cls is None else decode(cls, request.args).job()
-            row = rows_of(self._app, [job.replace(**_options(request))])[0]
-        except ArgsError as error:
-            raise Invalid(self._app.redactor.text(str(error), worker=request.worker, kind="error")) from error
-        return row, cls is not None or published is not None, tuple(warnings)
+        cls = self._resolved(name, warnings)
+        published = None if cls is not None else self._published(name, warnings)
+        return _Definition(cls, published, tuple(warnings))
 
     def _resolved(self, name: str, warnings: list[str]) -> type[Worker] | None:
         try:
@@ -138,6 +231,40 @@ class Inserting:
         }
         secret = tuple(path for path in config.get("secret") or () if isinstance(path, str))
         return NewJob(worker=request.worker, args=args, secret=secret, **options)
+
+
+def _refuse_unknown_args(cls: Any, request: InsertRequest) -> None:
+    """Old rows may hold args that the worker no longer has; an operator who types one means another. Raises
+    ArgsError.
+    """
+    try:
+        found = json.loads(request.args)
+    except (ValueError, RecursionError):
+        return  # the worker's own decoder has the words for it
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in found if isinstance(found, dict) else ():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}" if near else f"args are: {', '.join(names) or 'none'}"
+            raise ArgsError(f"{request.worker} has no arg {name!r}; {hint}")
+
+
+def _told(rows: Sequence[JobRow], made: Sequence[Inserted]) -> dict[str, object]:
+    """What the audit keeps of inserted rows."""
+    if len(rows) == 1:
+        row = rows[0]
+        return {
+            "worker": row.worker,
+            "queue": row.queue,
+            "state": row.state.value,
+            "duplicate": made[0].duplicate,
+        }
+    return {
+        "workers": sorted({row.worker for row in rows})[:_TOLD],
+        "queues": sorted({row.queue for row in rows})[:_TOLD],
+        "inserted": sum(not inserted.duplicate for inserted in made),
+        "duplicates": sum(inserted.duplicate for inserted in made),
+    }
 
 
 def _json_object(text: str) -> str:

@@ -105,6 +105,24 @@ class Actions:
         """Inserts a job; a worker that nobody knows needs `jobs.insert_any`. Raises Invalid."""
         return self._inserting.insert(request, reason)
 
+    def insert_many(
+        self,
+        requests: Sequence[InsertRequest],
+        *,
+        reason: str = "",
+        done: Callable[[Sequence[InsertResult]], None] | None = None,
+    ) -> tuple[InsertResult, ...]:
+        """Inserts jobs, in order: every one is checked before the first is written.
+
+        5,000 at a time, each of these chunks in a transaction with one audit row; `done` gets the results of each that
+        has committed. Raises InvalidRequests (of a single one: Invalid).
+        """
+        return self._inserting.insert_many(requests, reason, done)
+
+    def preview_inserts(self, requests: Sequence[InsertRequest]) -> tuple[InsertPreview, ...]:
+        """The rows that `insert_many` would write; nothing is written. Raises as it does."""
+        return self._inserting.preview_many(requests)
+
     def preview_insert(self, request: InsertRequest) -> InsertPreview:
         """The row that `insert` would write; nothing is written. Raises Invalid."""
         return self._inserting.preview(request)

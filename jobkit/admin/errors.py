@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobkit.errors import JobkitError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jobkit.admin.query import Problem
 
@@ -20,6 +20,7 @@ __all__ = [
     "Conflict",
     "DatabaseUnreachable",
     "Invalid",
+    "InvalidRequests",
     "NotFound",
     "NotPermitted",
     "QueryRefused",
@@ -45,6 +46,14 @@ class NotFound(AdminError):
 
 class Invalid(AdminError):
     """What was asked for is wrong in itself (an empty edit, a limit below 0); nothing was written."""
+
+
+class InvalidRequests(Invalid):
+    """Some of several requests are wrong: `problems` says by place (from 0) what; nothing was written."""
+
+    def __init__(self, problems: Mapping[int, str]) -> None:
+        super().__init__("; ".join(f"no. {place + 1}: {text}" for place, text in problems.items()))
+        self.problems = dict(problems)
 
 
 class Conflict(AdminError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import logging
-
 from typing import TYPE_CHECKING
 
 import click

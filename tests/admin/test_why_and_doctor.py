@@ -169,6 +169,7 @@ def test_every_finding_has_a_cause_and_a_remedy(healthy: Core) -> None:
     assert any("did not come" in finding.text for finding in found(healthy, "cron").findings)
 
 
+@pytest.mark.empty_database
 def test_a_database_without_tables_names_the_command(database_url: str) -> None:
     app = Core(Config(database_url=database_url), clock=FixedClock())
     app.engine.connect().close()

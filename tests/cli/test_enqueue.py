@@ -68,10 +68,66 @@ def test_a_file_makes_a_job_of_each_line(ready: Cli) -> None:
     assert ready.ok("jobs", "list", "--count").stdout.strip() == "20"
 
 
-def test_a_file_with_a_wrong_line_is_named_and_nothing_is_inserted(ready: Cli) -> None:
-    result = ready("enqueue", "add", "--args-file", "-", input='{"a": 1}\n[1]\n')
-    assert result.exit_code == ExitCode.USAGE
-    assert "line 2" in result.stderr
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("[1]", "line 3"),
+        ("{a: 1}", "line 3"),
+        ('{"a": "one"}', "line 3"),
+        ("{}", "line 3"),
+        ('{"a": 1, "bb": 2}', "line 3: add has no arg 'bb'; did you mean 'b'"),
+    ],
+)
+def test_a_file_with_a_wrong_line_is_named_and_nothing_is_inserted(ready: Cli, line: str, words: str) -> None:
+    text = f'{{"a": 1}}\n\n{line}\n{{"a": 4}}\n[5]\n'
+    for more in ((), ("--json",), ("--dry-run",)):
+        result = ready("enqueue", "add", "--args-file", "-", *more, input=text)
+        assert result.exit_code == ExitCode.USAGE
+        assert words in result.stderr
+        assert "line 5" in result.stderr
+        assert "line 1" not in result.stderr
+        assert result.stdout == ""
+    assert ready.ok("jobs", "list", "--count").stdout.strip() == "0"
+
+
+def test_a_file_with_many_wrong_lines_names_the_first_ones(ready: Cli) -> None:
+    result = ready("enqueue", "add", "--args-file", "-", input="[]\n" * 40)
+    assert "line 10:" in result.stderr
+    assert "line 11:" not in result.stderr
+    assert "and 30 more lines" in result.stderr
+
+
+def test_the_ids_of_a_file_s_jobs_are_printed_in_its_order_and_the_audit_has_one_row(ready: Cli) -> None:
+    lines = "".join(f'{{"a": {n}}}\n' for n in range(50))
+    ids = ready.ok("enqueue", "add", "--args-file", "-", "--jsonl", input=lines).stdout.splitlines()
+    shown = ready.json("jobs", "show", str(json.loads(ids[7])["id"]))["items"][0]
+    assert shown["args"] == {"a": 7}
+    assert [row["count"] for row in audited(ready) if row["action"] == "jobs.insert"] == [50]
+
+
+def test_a_count_makes_equal_jobs_and_a_unique_one_once(ready: Cli) -> None:
+    assert len(ready.json("enqueue", "add", "a=1", "--count", "3")["items"]) == 3
+    rows = ready.json("enqueue", "once", "key=x", "--count", "3")["items"]
+    assert [row["duplicate"] for row in rows] == [False, True, True]
+    assert len({row["id"] for row in rows}) == 1
+    assert ready("enqueue", "add", "--count", "2", "--args-file", "-", input="").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["send", "to=ann", "boddy=hello"], "send has no arg 'boddy'; did you mean 'body'"),
+        (["send", '{"to": "ann", "subject": "x"}'], "send has no arg 'subject'; args are: to, body"),
+        (["add", "a=1", "b=2", "B=3"], "add has no arg 'B'"),
+    ],
+)
+def test_an_arg_that_the_worker_does_not_have_is_refused_with_the_nearest(
+    ready: Cli, words: list[str], hint: str
+) -> None:
+    for more in ([], ["--dry-run"]):
+        result = ready("enqueue", *words, *more)
+        assert result.exit_code == ExitCode.USAGE
+        assert hint in result.stderr
     assert ready.ok("jobs", "list", "--count").stdout.strip() == "0"
 
 

@@ -55,7 +55,10 @@ def test_a_command_of_a_plugin_that_is_switched_off_says_so(lite: Cli) -> None:
         ("sqlite://", "a database in memory is seen by one connection only"),
         ("sqlite:///:memory:", "a database in memory is seen by one connection only"),
         ("mysql://ann:hunter2@host/x", "'mysql' is not supported; use sqlite or postgresql"),
-        ("nonsense", "'nonsense' is no database URL; expected one such as sqlite:///jobkit.db or postgresql://"),
+        (
+            "nonsense",
+            "'nonsense' is no database URL; expected one such as sqlite:///jobkit.db or postgresql://",
+        ),
         ("ann:hunter2@host/jobs", "is no database URL"),
         ("postgresql://ann:hunter2@127.0.0.1:1/x?password=hunter2", "Connection refused"),
     ],

@@ -1,13 +1,14 @@
 """`jobkit enqueue`: inserts one job, or many from a file.
 
-Invariant: the args are checked by the worker's own types before anything is written, unless `--unknown` says that the
-worker is not known here.
+Invariant: the args of all jobs are checked by the worker's own types before anything is written, unless `--unknown`
+says that the worker is not known here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -25,9 +26,12 @@ from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam, parse_time
 
 if TYPE_CHECKING:
-    from jobkit.admin.results import InsertRequest
+    from jobkit.admin.results import InsertRequest, InsertResult
 
 __all__ = ["SHAPES", "enqueue"]
+
+MOST_TOLD: Final = 10
+"""Wrong lines of a file that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,10 @@ SHAPES: Final = (INSERTED, PREVIEW)
             """jobkit enqueue resize_image '{"image_id": 1}' --queue media --wait""",
             "Args as JSON; wait for the end.",
         ),
-        ("jobkit enqueue resize_image --args-file images.jsonl", "A job for each line."),
+        (
+            "jobkit enqueue resize_image --args-file images.jsonl",
+            "A job for each line; none where a line is wrong.",
+        ),
         ("jobkit enqueue nightly_report --at 'tomorrow 09:00' --tz Europe/Paris --dry-run", "Look first."),
     ],
 )
@@ -101,6 +108,9 @@ SHAPES: Final = (INSERTED, PREVIEW)
     type=click.File(encoding="utf-8"),
     metavar="FILE",
     help="A job for each line of JSON; - is stdin.",
+)
+@click.option(
+    "--count", type=click.IntRange(1, 1_000_000), default=1, metavar="N", help="So many equal jobs."
 )
 @click.option("--queue", shell_complete=complete("queues"), help="Instead of the worker's.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 is first.")
@@ -127,6 +137,7 @@ def enqueue(
     args: tuple[str, ...],
     pairs: tuple[str, ...],
     args_file: TextIO | None,
+    count: int,
     queue: str | None,
     priority: int | None,
     max_attempts: int | None,
@@ -158,13 +169,13 @@ def enqueue(
         meta=parse_pairs(meta, "--meta"),
         unique=False if unique is False else None,
     )
-    requests = list(_requests(base, (*args, *pairs), args_file, types))
+    batch = _batch(base, (*args, *pairs), args_file, types, count)
     if dry_run:
-        previews = [session.actions.preview_insert(request) for request in requests]
+        with _lines(batch):
+            previews = session.actions.preview_inserts(batch.requests)
         session.out.items(PREVIEW, previews)
         return
-    rows = _insert(session, requests, reason, many=args_file is not None)
-    _print(session, rows)
+    rows = _insert(session, batch, reason)
     if fail_on_duplicate and any(row.duplicate for row in rows):
         raise CommandError("a unique job was there already", ExitCode.CONFLICT)
     if wait:
@@ -206,17 +217,51 @@ def _types(session: Session, worker: str, unknown: bool) -> Mapping[str, object]
         return {}
 
 
-def _requests(
-    base: InsertRequest, words: tuple[str, ...], file: TextIO | None, types: Mapping[str, object]
-) -> Iterator[InsertRequest]:
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be inserted; of a file also its name and the line of each."""
+
+    requests: list[InsertRequest]
+    file: str = ""
+    lines: tuple[int, ...] = ()
+
+
+def _batch(
+    base: InsertRequest,
+    words: tuple[str, ...],
+    file: TextIO | None,
+    types: Mapping[str, object],
+    count: int,
+) -> Batch:
     if file is None:
-        yield replace(base, args=_args(words, types))
-        return
+        return Batch([replace(base, args=_args(words, types))] * count)
     if words:
         raise CommandError("args and --args-file: give one of them", ExitCode.USAGE)
-    for number, text in enumerate(file, 1):
-        if text.strip():
-            yield replace(base, args=_object(text, f"{file.name}, line {number}"))
+    if count != 1:
+        raise CommandError("--count and --args-file: give one of them", ExitCode.USAGE)
+    try:
+        found = {number: text.strip() for number, text in enumerate(file, 1) if text.strip()}
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file.name} is no UTF-8 text: {error}", ExitCode.USAGE) from None
+    requests = [replace(base, args=text) for text in found.values()]
+    return Batch(requests, "stdin" if file.name in ("<stdin>", "-") else file.name, tuple(found))
+
+
+@contextmanager
+def _lines(batch: Batch) -> Iterator[None]:
+    """Name what is wrong in a file by its line."""
+    from jobkit.admin.errors import Invalid, InvalidRequests
+
+    try:
+        yield
+    except Invalid as error:
+        if not batch.file:
+            raise
+        problems = error.problems if isinstance(error, InvalidRequests) else {0: str(error)}
+        told = [f"{batch.file}, line {batch.lines[at]}: {text}" for at, text in problems.items()]
+        if more := len(told) - MOST_TOLD:
+            told[MOST_TOLD:] = [f"and {more:,} more lines" if more > 1 else "and one more line"] * (more > 0)
+        raise CommandError("\n".join(told), ExitCode.USAGE, hint="nothing was inserted") from None
 
 
 def _args(words: tuple[str, ...], types: Mapping[str, object]) -> str:
@@ -236,19 +281,29 @@ def _object(text: str, where: str) -> str:
     return text.strip()
 
 
-def _insert(session: Session, requests: list[InsertRequest], reason: str, *, many: bool) -> list[Row]:
-    """Insert one by one, so that each is checked and audited; what was inserted before an error stays."""
+def _insert(session: Session, batch: Batch, reason: str) -> list[Row]:
+    """Insert all, and print what has an id; also where the database fails on the way."""
+    from jobkit.admin.errors import Invalid
+
     rows: list[Row] = []
-    with progress(session, "inserting", len(requests)) as meter:
-        for request in requests:
-            try:
-                result = session.actions.insert(request, reason=reason)
-            except Exception:
-                if many and rows:
-                    session.out.note(f"{len(rows)} of {len(requests)} jobs were inserted")
-                raise
-            rows.append(Row(result.id, request.worker, result.duplicate, result.warnings))
-            meter.update(len(rows), len(requests))
+    total = len(batch.requests)
+    with progress(session, "inserting", total) as meter:
+
+        def done(results: Sequence[InsertResult]) -> None:
+            rows.extend(Row(r.id, batch.requests[0].worker, r.duplicate, r.warnings) for r in results)
+            meter.update(len(rows), total)
+
+        try:
+            with _lines(batch):
+                session.actions.insert_many(batch.requests, reason=reason, done=done)
+        except (Invalid, CommandError):
+            raise
+        except BaseException:
+            if rows:
+                _print(session, rows)
+                session.out.note(f"{len(rows):,} of {total:,} jobs were inserted")
+            raise
+    _print(session, rows)
     return rows
 
 
