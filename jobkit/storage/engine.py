@@ -34,6 +34,7 @@ from jobkit.storage.sqlite_engine import (
     real_begin,
     sqlite_configured,
 )
+from jobkit.storage.sqlite_forks import still_at_fork
 
 __all__ = [
     "DatabaseSettings",
@@ -125,6 +126,7 @@ def _build(config: DatabaseSettings, *, pooled: bool, autocommit: bool = False) 
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, poolclass=QueuePool if pooled else NullPool, connect_args=SQLITE_ARGS)
         configure(engine, config.sqlite_synchronous.upper())
+        still_at_fork(engine)
     else:
         engine = _postgres(url, config, pooled=pooled, autocommit=autocommit)
     in_children(engine, _start_over)

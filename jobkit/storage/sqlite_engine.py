@@ -21,6 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from jobkit.errors import ConfigError
 from jobkit.storage.faults import Fault, classify, is_busy
+from jobkit.storage.sqlite_forks import StillConnection
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -43,7 +44,7 @@ BUSY_DEADLINE: Final = 10.0
 BEGIN_OPTION: Final = "jobkit_begin"
 """The execution option, or entry of `Connection.info`, that says how a transaction begins."""
 
-SQLITE_ARGS: Final[dict[str, Any]] = {"timeout": 0, "check_same_thread": False}
+SQLITE_ARGS: Final[dict[str, Any]] = {"timeout": 0, "check_same_thread": False, "factory": StillConnection}
 _configured: weakref.WeakSet[object] = weakref.WeakSet()
 
 
@@ -180,6 +181,8 @@ def open_for_reading(url: URL) -> sqlite3.Connection:
     name = url.database or ""
     if not name.startswith("file:"):
         name = f"file:{quote(os.path.abspath(name))}?mode=rw"
-    raw = sqlite3.connect(name, uri=True, timeout=5, check_same_thread=False, isolation_level=None)
+    raw = sqlite3.connect(
+        name, uri=True, timeout=5, check_same_thread=False, isolation_level=None, factory=StillConnection
+    )
     raw.execute("PRAGMA query_only = 1")
     return raw
