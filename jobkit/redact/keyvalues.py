@@ -16,6 +16,8 @@ from jobkit.redact.tokens import FAILED, REDACTED, Crowded, Span, matches
 # A window with more distinct key names, or more secret ones, than this is nothing that anyone reads.
 _DISTINCT: Final = 4096
 _SECRET: Final = 512
+# Nor is one with a pair in fewer characters than this, all over; minified JSON has six.
+_SHORTEST_PAIR: Final = 5
 
 # Read backwards: in a reversed text the separator comes first, and a separator is rare where a letter is not.
 # An optional word before the name makes pairs such as "api key: ..." in prose.
@@ -33,7 +35,9 @@ _GAP: Final = re.compile(r">?[ \t]{0,40}+(?:[A-Za-z_][\w.\[\]|]{0,40} = )?+")
 _OPENING: Final = re.compile(r"(?:[bBfFrRuU]{1,2}(?=[\"']))?+(\\*+)([\"'`])")
 _TRIPLE: Final = {quote: re.compile(rf"{quote}{quote}([^{quote}]++)") for quote in "\"'`"}
 _SCHEMES: Final = r"(?:(?:Bearer|Basic|Token|Digest|Negotiate|ApiKey|AWS4-HMAC-SHA256)[ \t]+)?+"
-# A bare value goes on to the next blank, and ends earlier only where what follows is clearly something else.
+# A bare value goes on to the next blank, and ends earlier only where what follows is clearly something else. One of
+# more pieces than anyone's secret has goes on to the next blank in any case.
+_LONG: Final = 4096
 _BARE: Final = re.compile(
     _SCHEMES + r"(?:[^\s&,;\"'<>)\]}`\\]++"
     r"|&(?!(?:amp;)?[\w.\[\]-]{1,64}=)"
@@ -41,9 +45,10 @@ _BARE: Final = re.compile(
     r"|[\"'`](?=[A-Za-z0-9])"
     r"|[)\]}>](?=[^\s&,;\"'<>()\[\]{}`\\.:])"
     r"|<(?![/!]|[A-Za-z][\w-]{0,20}[\s/>])"
-    r"|\\++(?![\"'nr]))++",
+    rf"|\\++(?![\"'nr])){{1,{_LONG}}}+",
     re.IGNORECASE,
 )
+_REST: Final = re.compile(r"\S*+")
 _BRACKETS: Final = {
     opening: re.compile(rf"\{opening}(?:[^{both}]++|\{opening}[^{both}]*+\{closing})*+\{closing}|[^\r\n]++")
     for opening, closing, both in (("{", "}", "{}"), ("[", "]", r"\[\]"))
@@ -123,7 +128,15 @@ def _value(text: str, name: Span, at: int, first: int) -> Span | None:
         before = text[max(0, first - 1) : first]
         pattern = _LINE.get(before if glue == ":" else "", _LINE[""])
     found = pattern.match(text, start)
+    if found and pattern is _BARE and len(found[0]) >= _LONG and (rest := _REST.match(text, found.end())):
+        return start, rest.end()
     return found.span() if found else None
+
+
+def _dense(text: str, lo: int, hi: int) -> bool:
+    """Whether a large window is full of separators that are no rules such as `=====`."""
+    lone = sum(text.count(sign, lo, hi) - 2 * text.count(2 * sign, lo, hi) for sign in "=:")
+    return lone > 2 * _DISTINCT and lone * _SHORTEST_PAIR > hi - lo
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,8 @@ class KeyValues:
     names: Names
 
     def __call__(self, text: str, lo: int, hi: int) -> list[Span]:
+        if _dense(text, lo, hi):
+            raise Crowded
         base = max(0, lo - _LONGEST_NAME)
         backwards = text[base:hi][::-1]
         keys = _KEY.findall(backwards)

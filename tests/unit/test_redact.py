@@ -155,6 +155,16 @@ def test_a_secret_longer_than_a_window_is_hidden_whole(secret: str) -> None:
     assert shown.endswith("\nthe end")
 
 
+def test_a_bare_value_of_many_pieces_is_hidden_to_the_next_blank() -> None:
+    shown = Redactor().text("password=" + "\\a" * 10_000 + "&b=,;" + "c" * 50 + " went wrong")
+    assert shown == "password=[redacted] went wrong"
+
+
+def test_rules_of_equal_signs_are_no_reason_to_hide_a_text() -> None:
+    text = "".join(f"{'=' * 80}\nline {number}: fine\n" for number in range(2_000))
+    assert Redactor().text(text) == text
+
+
 def test_a_window_full_of_secrets_is_hidden_whole_and_the_rest_is_shown() -> None:
     text = ". " * 100_000 + "password=abc123 " * 8000 + ". " * 100_000
     shown = REDACTOR.text(text)
