@@ -20,8 +20,8 @@ from jobkit.admin._context import Context
 from jobkit.admin._cron_reads import LATE, missed_run
 from jobkit.admin._fleet_reads import FleetReads, fleet_of, skew_of
 from jobkit.admin._system_reads import LIVE_FOR, missing_workers
-from jobkit.admin.errors import AdminError
-from jobkit.admin.guard import read_only
+from jobkit.admin.errors import AdminError, DatabaseMissing
+from jobkit.admin.guard import not_migrated, read_only
 from jobkit.admin.why import span
 from jobkit.errors import NotMigrated, ScheduleError
 from jobkit.hookspecs import Actor, Check, CheckContext, Finding
@@ -37,7 +37,7 @@ _DOCTOR: Final = Actor("doctor")
 _SLOW: Final = 0.5
 _SKEW: Final = timedelta(seconds=2)
 _BACKLOG_AGE: Final = timedelta(minutes=10)
-_SCHEMA_FIX: Final = "jobkit migrate"
+_SCHEMA_FIX: Final = "jobkit migrate up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,16 @@ def diagnose(
 ) -> tuple[Diagnosis, ...]:
     """Runs the checks: the built-in ones, then those of plugins. `offline` leaves out what needs a database.
 
-    Once the database has turned out to be unreachable, checks that need it are left out.
+    Once the database has turned out to be unreachable, or without its tables, checks that need it are left out.
     """
     found: list[Diagnosis] = []
-    unreachable = offline
+    unusable = offline
     for check in checks_of(app):
-        if (only and check.id not in only) or check.id in skip or (unreachable and _asks(check)):
+        if (only and check.id not in only) or check.id in skip or (unusable and _asks(check)):
             continue
-        diagnosis = Diagnosis(check.id, check.title, _run(app, check, offline))
-        unreachable |= check.id == "database" and diagnosis.level == "broken"
+        findings, migrated = _run(app, check, offline)
+        diagnosis = Diagnosis(check.id, check.title, findings)
+        unusable |= not migrated or (check.id == "database" and diagnosis.level == "broken")
         found.append(diagnosis)
     return tuple(found)
 
@@ -102,17 +103,20 @@ def _given(app: Core, plugin: str, given: object) -> Iterator[Check]:
         app.registry.failed(plugin, "jobkit_health_checks", error)
 
 
-def _run(app: Core, check: Check, offline: bool) -> tuple[Finding, ...]:
+def _run(app: Core, check: Check, offline: bool) -> tuple[tuple[Finding, ...], bool]:
+    """What was found, and whether the tables are there as far as this check could tell."""
     try:
         if not check.needs_database or offline:
-            return _findings(check.run(CheckContext(app, None, app.clock.now())))
+            return _findings(check.run(CheckContext(app, None, app.clock.now()))), True
         with read_only(app, TIMEOUT) as conn:
-            return _findings(check.run(CheckContext(app, conn, app.clock.now())))
+            return _findings(check.run(CheckContext(app, conn, app.clock.now()))), True
     except NotMigrated as error:
-        return (Finding("broken", str(error), fix=_SCHEMA_FIX),)
+        return (
+            Finding("broken", not_migrated(error), "code and tables do not fit together", _SCHEMA_FIX),
+        ), False
     except Exception as error:  # noqa: BLE001 - a check that fails is a finding
         told = app.redactor.text(f"{type(error).__name__}: {error}", kind="log")
-        return (Finding("broken", "this check could not be made", told),)
+        return (Finding("broken", "this check could not be made", told),), True
 
 
 def _findings(found: Finding | Sequence[Finding]) -> tuple[Finding, ...]:
@@ -144,9 +148,9 @@ def _database(ctx: CheckContext) -> Finding:
             version = _version(conn)
     except AdminError as error:
         url = ctx.app.engine.url.render_as_string(hide_password=True)
-        return Finding(
-            "broken", str(error), f"no answer from {url}", "start the database, or mend database_url"
-        )
+        missing = isinstance(error, DatabaseMissing)
+        fix = _SCHEMA_FIX if missing else "start the database, or mend database_url"
+        return Finding("broken", str(error), "" if missing else f"no answer from {url}", fix)
     took = clock.monotonic() - began
     text = f"{version} answered in {took * 1000:.0f} ms"
     if took > _SLOW:
@@ -163,10 +167,7 @@ def _version(conn: Connection) -> str:
 def _schema(ctx: CheckContext) -> Finding:
     from jobkit.storage import migrations
 
-    try:
-        migrations.check(_connection(ctx), ctx.app.tables, ctx.app.migrations())
-    except NotMigrated as error:
-        return Finding("broken", str(error), "code and tables do not fit together", _SCHEMA_FIX)
+    migrations.check(_connection(ctx), ctx.app.tables, ctx.app.migrations())
     return Finding("ok", "all migrations are applied")
 
 

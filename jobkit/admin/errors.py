@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminError",
     "Conflict",
+    "DatabaseMissing",
     "DatabaseUnreachable",
     "Invalid",
     "InvalidRequests",
@@ -73,4 +74,8 @@ class QueryTimeout(AdminError):
 
 
 class DatabaseUnreachable(AdminError):
-    """The database does not answer, or refuses the connection."""
+    """The database does not answer, refuses the connection, or is none."""
+
+
+class DatabaseMissing(DatabaseUnreachable):
+    """There is no such SQLite file (yet)."""

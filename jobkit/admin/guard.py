@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from jobkit.admin._sqlite_files import explained, file_of, is_unchanging, unchanging_engine
 from jobkit.admin.errors import DatabaseUnreachable, QueryTimeout
 from jobkit.errors import NotMigrated
 from jobkit.storage.faults import Fault, classify
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
 
     from jobkit.core import Core
 
-__all__ = ["database_errors", "read_only"]
+__all__ = ["NOT_MIGRATED", "database_errors", "not_migrated", "read_only"]
 
+NOT_MIGRATED: Final = "jobkit's tables are missing or outdated; run `jobkit migrate up`"
 _STEPS: Final = 5_000
 """SQLite asks after so many of its instructions: a fraction of a millisecond."""
 
@@ -38,11 +40,19 @@ def read_only(app: Core, timeout: timedelta) -> Iterator[Connection]:
     """
     with (
         database_errors(app, timeout),
-        app.read_engine.connect() as conn,
+        _read_engine(app).connect() as conn,
         conn.begin(),
         _limited(conn, timeout),
     ):
         yield conn
+
+
+def _read_engine(app: Core) -> Engine:
+    """The app's; another one for a SQLite file in a place where not even a reader's lock can be made."""
+    file = file_of(app.engine.url)
+    if file is None or not is_unchanging(file):
+        return app.read_engine
+    return app.once(("admin.unchanging_engine", file), lambda: unchanging_engine(file))
 
 
 @contextmanager
@@ -79,9 +89,11 @@ def database_errors(app: Core, timeout: timedelta | None = None) -> Iterator[Non
 
 
 def _told(app: Core, error: SQLAlchemyError, timeout: timedelta | None) -> Exception:
+    if (about_file := explained(app.engine.url, error)) is not None:
+        return about_file
     fault = classify(error)
     if fault is Fault.MISSING:
-        return NotMigrated("jobkit's tables are missing or outdated in this database: run `jobkit migrate`")
+        return NotMigrated(NOT_MIGRATED)
     if fault is Fault.TIMEOUT:
         limit = "" if timeout is None else f" than {timeout.total_seconds():g} s"
         return QueryTimeout(f"this took longer{limit} and was given up; narrow the query")
@@ -91,3 +103,10 @@ def _told(app: Core, error: SQLAlchemyError, timeout: timedelta | None) -> Excep
     if isinstance(error, DBAPIError) and fault is Fault.CONFLICT:
         return DatabaseUnreachable("the database rolled this back again and again; try once more")
     return error
+
+
+def not_migrated(error: NotMigrated) -> str:
+    """The one way in which it is told that tables are missing, with what is known of it."""
+    what = str(error).partition("; run ")[0]
+    start, _, remedy = NOT_MIGRATED.partition(";")
+    return NOT_MIGRATED if what.startswith(start) else f"{start}: {what};{remedy}"

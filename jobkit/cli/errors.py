@@ -36,7 +36,7 @@ class Failure:
     expected: bool = True
 
 
-MIGRATE: Final = "bring the tables up to date with: jobkit migrate"
+MIGRATE: Final = "jobkit migrate up"
 _CLASSES: Final[dict[str, tuple[ExitCode, str]]] = {
     "jobkit.admin.errors.NotPermitted": (ExitCode.NOT_PERMITTED, ""),
     "jobkit.admin.errors.NotFound": (ExitCode.NOT_FOUND, ""),
@@ -47,8 +47,8 @@ _CLASSES: Final[dict[str, tuple[ExitCode, str]]] = {
         ExitCode.DATABASE,
         "narrow the query, or give --db-timeout more time",
     ),
+    "jobkit.admin.errors.DatabaseMissing": (ExitCode.DATABASE, MIGRATE),
     "jobkit.admin.errors.DatabaseUnreachable": (ExitCode.DATABASE, "look at it with: jobkit doctor"),
-    "jobkit.errors.NotMigrated": (ExitCode.SCHEMA, MIGRATE),
     "jobkit.errors.ConfigError": (ExitCode.CONFIG, "each value with its origin: jobkit config show"),
     "jobkit.errors.WorkerDefinitionError": (ExitCode.CONFIG, ""),
     "jobkit._known.WorkerUnavailable": (ExitCode.CONFIG, ""),
@@ -70,8 +70,8 @@ _FAULTS: Final[dict[str, tuple[ExitCode, str]]] = {
 }
 
 
-def failure_of(error: BaseException) -> Failure:
-    """How this error is shown and with which code the process ends."""
+def failure_of(error: BaseException, database_url: str | None = None) -> Failure:
+    """How this error is shown and with which code the process ends; `database_url` lets it name a file."""
     if isinstance(error, CommandError):
         return Failure(error.code, error.message, error.hint)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -81,9 +81,11 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, click.ClickException):
         return Failure(ExitCode.FAILED, error.format_message())
     for name in _names(error):
+        if name == "jobkit.errors.NotMigrated":
+            return _not_migrated(error)
         if name in _CLASSES:
             return Failure(_CLASSES[name][0], str(error), _CLASSES[name][1])
-    return _of_database(error) or Failure(
+    return _of_database(error, database_url) or Failure(
         ExitCode.FAILED, f"{type(error).__name__}: {error}", "run again with --debug", expected=False
     )
 
@@ -96,10 +98,27 @@ def _usage_hint(error: click.UsageError) -> str:
     return f"see: {error.ctx.command_path} --help" if error.ctx is not None else ""
 
 
-def _of_database(error: BaseException) -> Failure | None:
+def _not_migrated(error: BaseException) -> Failure:
+    from jobkit.admin.guard import not_migrated
+    from jobkit.errors import NotMigrated
+
+    assert isinstance(error, NotMigrated)
+    return Failure(ExitCode.SCHEMA, not_migrated(error), MIGRATE)
+
+
+def _of_database(error: BaseException, database_url: str | None) -> Failure | None:
     if not any(name.startswith("sqlalchemy.exc.") for name in _names(error)):
         return None
-    from jobkit.storage.engine import classify
+    from sqlalchemy import make_url
+
+    from jobkit.admin._sqlite_files import explained
+    from jobkit.admin.guard import NOT_MIGRATED
+    from jobkit.storage.engine import Fault, classify
+
+    if database_url and (about_file := explained(make_url(database_url), error)) is not None:
+        return failure_of(about_file)
+    if classify(error) is Fault.MISSING:
+        return Failure(ExitCode.SCHEMA, NOT_MIGRATED, MIGRATE)
 
     code, hint = _FAULTS.get(classify(error).name, (ExitCode.FAILED, ""))
     text = str(getattr(error, "orig", None) or error).strip()

@@ -162,7 +162,7 @@ class Output:
             click.echo(json_safe(json.dumps({"error": error}, ensure_ascii=False)), err=True)
             return
         click.echo(f"error: {clean(failure.message)}", err=True)
-        if failure.hint:
+        if failure.hint and failure.hint not in failure.message:
             click.echo(f"  {clean(failure.hint)}", err=True)
 
     # -- for people

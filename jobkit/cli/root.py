@@ -160,7 +160,7 @@ def _outcome(error: BaseException, session: Session) -> int:
         )
     if session.given.debug and not isinstance(error, (click.UsageError, KeyboardInterrupt, click.Abort)):
         _traceback(error, session)
-    failure = failure_of(error)
+    failure = failure_of(error, session.database_url)
     shown = Failure(failure.code, session.redact(failure.message), failure.hint, failure.expected)
     session.out.failure(shown)
     return failure.code

@@ -139,6 +139,15 @@ class Session:
         redactor = Redactor(config.redaction if config is not None else RedactionRules())
         return "".join(redactor.text(part, kind="log") for part in _SUBJECT.split(text))
 
+    @property
+    def database_url(self) -> str | None:
+        """The database that was worked with, as far as the command came."""
+        for name in ("core", "app"):
+            if (core := self.__dict__.get(name)) is not None:
+                return str(core.config.database_url)
+        config: Config | None = self.__dict__.get("config")
+        return None if config is None else config.database_url
+
     def close(self) -> None:
         """Close what was opened."""
         for name in ("core", "app"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from jobkit.cli.exitcodes import ExitCode
 from tests.cli.support import Cli, Seeded
+
+pytestmark = pytest.mark.empty_database
 
 # -- init
 
@@ -116,6 +119,36 @@ def test_each_setting_says_where_it_came_from(lite: Cli, monkeypatch: pytest.Mon
     assert origins["database_url"][1] == "environment"
     assert origins["arm"] == ("auto", "default")
     assert origins["plugins.pruner.batch"] == ("7", "command line")
+
+
+def test_the_settings_of_an_app_made_in_code_are_its_own(lite: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(lite.folder))
+    (lite.folder / "madeincode.py").write_text(
+        "from jobkit import Jobkit\nfrom jobkit.config import Config\n"
+        "app = Jobkit(config=Config(database_url='postgresql://u:hunter2@h/db', dead_after='21s'))\n"
+    )
+    none = {"JOBKIT_DATABASE_URL": "", "JOBKIT_IMPORTS": ""}
+    result = lite.ok("config", "show", "--json", "--app", "madeincode:app", env=none)
+    found = {row["name"]: (row["value"], row["origin_kind"]) for row in json.loads(result.stdout)["items"]}
+    assert found["database_url"] == ("postgresql://u:***@h/db", "constructor")
+    assert found["dead_after"] == ("21s", "constructor")
+    assert found["app"] == ("madeincode:app", "command line")
+    assert found["arm"] == ("auto", "default")
+    without = lite.ok("config", "show", "dead_after", "--no-app", "--app", "madeincode:app", env=none)
+    assert without.stdout.split("\t")[1] == "15s"
+
+
+def test_where_the_app_cannot_be_had_the_settings_it_would_find_are_shown_with_a_warning(lite: Cli) -> None:
+    result = lite.ok("config", "show", "dead_after", "--app", "no_such_module:app")
+    assert result.stdout.startswith("dead_after\t15s")
+    assert "no_such_module" in result.stderr
+    strict = lite("config", "show", "--effective", "--app", "no_such_module:app")
+    assert strict.exit_code == ExitCode.CONFIG
+
+
+def test_scripts_come_as_documents_too(lite: Cli) -> None:
+    assert "CREATE TABLE" in lite.json("migrate", "sql")["sql"]
+    assert "_JOBKIT_COMPLETE" in lite.json("completion", "bash")["script"]
 
 
 def test_passwords_are_masked(lite: Cli) -> None:

@@ -11,9 +11,10 @@ from click.shell_completion import get_completion_class
 
 from jobkit.cli.errors import CommandError
 from jobkit.cli.framework import Command
-from jobkit.cli.session import session_of
+from jobkit.cli.session import Session, session_of
+from jobkit.cli.shapes import Field, Shape
 
-__all__ = ["completion"]
+__all__ = ["SHAPES", "completion"]
 
 VARIABLE: Final = "_JOBKIT_COMPLETE"
 PLACES: Final = {
@@ -21,6 +22,17 @@ PLACES: Final = {
     "zsh": "~/.zfunc/_jobkit",
     "fish": "~/.config/fish/completions/jobkit.fish",
 }
+SCRIPT: Final = Shape(
+    "completion",
+    (
+        Field("shell", help="bash, zsh or fish"),
+        Field("script", help="what the shell reads"),
+        Field("path", help="where --install wrote it", nullable=True),
+    ),
+    listing=False,
+    title="A shell's completion script",
+)
+SHAPES: Final = (SCRIPT,)
 ZSH_HINT: Final = "add to ~/.zshrc, before compinit: fpath+=~/.zfunc"
 
 
@@ -42,7 +54,7 @@ def completion(ctx: click.Context, shell: str, install: bool) -> None:
         raise CommandError(f"no completion for {shell}")
     text = found(ctx.find_root().command, {}, "jobkit", VARIABLE).source()
     if not install:
-        session.out.write(text)
+        _print(session, {"shell": shell, "script": text, "path": None}, text)
         return
     path = Path(os.path.expanduser(PLACES[shell]))
     try:
@@ -53,3 +65,11 @@ def completion(ctx: click.Context, shell: str, install: bool) -> None:
     session.out.note(f"written: {path}; it works in new shells")
     if shell == "zsh":
         session.out.note(ZSH_HINT)
+    _print(session, {"shell": shell, "script": text, "path": str(path)}, "")
+
+
+def _print(session: Session, found: dict[str, str | None], text: str) -> None:
+    if session.out.json:
+        session.out.item(SCRIPT, found)
+    elif text:
+        session.out.write(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,9 @@ from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
+
+if TYPE_CHECKING:
+    from jobkit.config import Config, Setting
 
 __all__ = ["SHAPES", "config"]
 
@@ -56,14 +59,18 @@ def config() -> None:
 )
 @click.argument("names", nargs=-1)
 @click.option(
-    "--effective", is_flag=True, help="Of the app itself, which may set things in code (imports it)."
+    "--effective", is_flag=True, help="Fail where the app, whose settings they are, cannot be imported."
 )
 @click.pass_context
 def show(ctx: click.Context, names: tuple[str, ...], effective: bool) -> None:
-    """Print each setting, or those named, with its value and where it came from. Passwords are masked."""
+    """Print each setting, or those named, with its value and where it came from. Passwords are masked.
+
+    With an app these are the settings that the app has, which may be set in its code; with --no-app those that it
+    would find.
+    """
     session = session_of(ctx)
-    found = session.app.config if effective else session.config
-    settings = found.describe()
+    found = _of_app(session, effective)
+    settings = [_own(session, setting) for setting in found.describe()]
     for name in names:
         if not any(s.name == name or s.name.startswith(f"{name}.") for s in settings):
             found.origin(name)
@@ -73,6 +80,26 @@ def show(ctx: click.Context, names: tuple[str, ...], effective: bool) -> None:
     if found.file is not None:
         session.out.note(f"file: {found.file}")
     session.out.items(SHOW, wanted)
+
+
+def _of_app(session: Session, must: bool) -> Config:
+    """The app's configuration; where it cannot be had, the one that it would find, with a warning."""
+    if session.config.app is None or session.given.no_app:
+        return session.config
+    try:
+        return session.app.config
+    except CommandError as error:
+        if must or error.code is not ExitCode.CONFIG:
+            raise
+        session.out.warn(f"{session.redact(error.message)}; these are the settings that it would find")
+        return session.config
+
+
+def _own(session: Session, setting: Setting) -> Setting:
+    """Which app it is, no app says of itself."""
+    if setting.name != "app":
+        return setting
+    return next(own for own in session.config.describe() if own.name == "app")
 
 
 @config.command(

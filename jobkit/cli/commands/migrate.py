@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +18,8 @@ from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from jobkit.core import Core
     from jobkit.storage.migrations import Applied, Migrations, Status
 
@@ -38,7 +41,16 @@ STATUS: Final = Shape(
 APPLIED: Final = Shape(
     "migrate.applied", _STEP, title="Steps that were applied or undone", extra=(Field("seconds", "number"),)
 )
-SHAPES: Final = (STATUS, APPLIED)
+SQL: Final = Shape(
+    "migrate.sql",
+    (
+        Field("dialect", help="sqlite or postgresql"),
+        Field("sql", help="all statements, in order, each with a semicolon"),
+    ),
+    listing=False,
+    title="The steps as SQL",
+)
+SHAPES: Final = (STATUS, APPLIED, SQL)
 
 _to = click.option("--to", type=click.IntRange(0), metavar="N", help="The version to stop at.")
 _plugin = click.option("--plugin", metavar="NAME", help="Only this plugin's tables; `jobkit` means its own.")
@@ -168,7 +180,11 @@ def sql(ctx: click.Context, start: int, dialect: str | None, plugin: str | None)
     core = session.app
     kind = dialect or core.dialect
     tables = tables_for(core.config.table_prefix, core.config.schema if kind == "postgresql" else None)
-    session.out.write(migrations.sql(kind, tables, _owners(core, plugin), start=start).rstrip())
+    text = migrations.sql(kind, tables, _owners(core, plugin), start=start).rstrip()
+    if session.out.json:
+        session.out.item(SQL, {"dialect": kind, "sql": text})
+    else:
+        session.out.write(text)
 
 
 # -- helpers
@@ -189,9 +205,28 @@ def _status(session: Session, plugin: str | None) -> list[Status]:
 
     core = session.app
     owners = _owners(core, plugin)
-    with core.engine.connect() as conn:
+    with _looking(session, core) as conn:
         found = migrations.status(conn, core.tables, owners)
     return [step for step in found if plugin is None or step.name == plugin]
+
+
+@contextmanager
+def _looking(session: Session, core: Core) -> Iterator[Connection]:
+    """A connection that changes nothing; of a SQLite file that is not there yet, one to an empty database."""
+    from sqlalchemy import create_engine
+
+    from jobkit.admin._sqlite_files import file_of
+    from jobkit.admin.guard import read_only
+
+    file = file_of(core.engine.url)
+    if file is None or file.exists():
+        with read_only(core, session.given.db_timeout or timedelta(seconds=10)) as conn:
+            yield conn
+        return
+    engine = create_engine("sqlite://")
+    with engine.connect() as conn:
+        yield conn
+    engine.dispose()
 
 
 def _within(step: Status, to: int | None) -> bool:
