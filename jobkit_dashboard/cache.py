@@ -19,6 +19,7 @@ log = logging.getLogger("jobkit.dashboard")
 T = TypeVar("T")
 _MOST: Final = 500
 _SPARE: Final = 20
+_OLD: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,19 @@ class Samples:
         self._pool = ThreadPoolExecutor(1, "jobkit-dashboard-counts")
 
     def get(
-        self, key: Hashable, make: Callable[[], T], *, least: float = 1.0, behind: bool = False
+        self,
+        key: Hashable,
+        make: Callable[[], T],
+        *,
+        least: float = 1.0,
+        behind: float | None = None,
+        still: Callable[[T], bool] | None = None,
     ) -> Sample[T]:
         """The value of this key, taken anew where it is older than `least` seconds and 20 times what taking it cost.
 
-        `behind`: an old value is good enough for this once; the new one is taken in a thread meanwhile.
+        `behind`: where taking it cost more than so many seconds, a value that is not much older is good enough for this
+        once, and the new one is taken in a thread meanwhile. `still`: cheaper than taking it; says that it would be the
+        same again.
         """
         found = self._samples.get(key)
         if found is not None and self._fresh(found, least):
@@ -54,13 +63,15 @@ class Samples:
             lock = self._locks.setdefault(key, threading.Lock())
         if not lock.acquire(blocking=found is None):
             return cast("Sample[T]", found)
-        if behind and found is not None:
+        if found is not None and behind is not None and found.took >= behind and self._fresh(found, _OLD, 3):
             self._pool.submit(self._renew, key, make, lock)
             return cast("Sample[T]", found)
         try:
             again = self._samples.get(key)
             if again is not None and self._fresh(again, least):
                 return cast("Sample[T]", again)
+            if again is not None and still is not None and still(cast("T", again.value)):
+                return self._keep(key, cast("Sample[T]", again))
             return self._take(key, make)
         finally:
             lock.release()
@@ -83,8 +94,16 @@ class Samples:
             self._samples.clear()
             self._locks.clear()
 
-    def _fresh(self, sample: Sample[object], least: float) -> bool:
-        return self._now() - sample.taken < max(least, _SPARE * sample.took)
+    def _fresh(self, sample: Sample[object], least: float, times: int = 1) -> bool:
+        return self._now() - sample.taken < max(least, times * _SPARE * sample.took)
+
+    def _keep(self, key: Hashable, sample: Sample[T]) -> Sample[T]:
+        """The same value, known to be good now."""
+        kept = Sample(sample.value, self._now(), sample.took)
+        with self._lock:
+            if key in self._samples:
+                self._samples[key] = cast("Sample[object]", kept)
+        return kept
 
     def _take(self, key: Hashable, make: Callable[[], T]) -> Sample[T]:
         begun = self._now()

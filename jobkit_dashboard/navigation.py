@@ -63,7 +63,7 @@ def navigation(ctx: Context) -> list[Link]:
 def _badges(ctx: Context) -> dict[str, tuple[str, str]]:
     try:
         return ctx.dash.samples.get(
-            ("badges", ctx.audience), lambda: _counted(ctx), least=5.0, behind=True
+            ("badges", ctx.audience), lambda: _counted(ctx), least=5.0, behind=0.0
         ).value
     except (AdminError, NotMigrated):
         return {}  # the page itself says what is wrong

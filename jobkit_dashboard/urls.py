@@ -36,7 +36,7 @@ def routes(*, login: bool, with_api: bool) -> Iterator[Route]:
 
 _PAGES = (
     Route("GET", "/", "view.overview", overview.overview_page, live=True),
-    Route("GET", "/jobs", "view.jobs", jobs.jobs_page, live=True, search=True),
+    Route("GET", "/jobs", "view.jobs", jobs.jobs_page, live=True, search=True, mark=jobs.jobs_mark),
     Route("GET", "/jobs/filter", "view.jobs", jobs.add_filter),
     Route("GET", "/jobs/new", "jobs.insert", form.new_form),
     Route("GET", "/jobs/confirm", "view.jobs", bulk.confirm),

@@ -10,6 +10,7 @@ from jobkit.admin.views import NodeView, QueueView
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.replies import Page, Redirect, Reply
 from jobkit_dashboard.times import parse_span
+from jobkit_dashboard.views.jobs import COSTLY
 
 __all__ = ["change_node", "change_queue", "node_page", "nodes_page", "queue_page", "queues_page"]
 
@@ -50,7 +51,7 @@ def queues_page(ctx: Context) -> Page:
 
 def _queues(ctx: Context) -> tuple[QueueView, ...]:
     """All queues, counted for everybody who looks at them now."""
-    return ctx.dash.samples.get(("queues", ctx.audience), ctx.reads.queues).value
+    return ctx.dash.samples.get(("queues", ctx.audience), ctx.reads.queues, behind=COSTLY).value
 
 
 def _sorted(queues: list[QueueView], sort: str) -> list[QueueView]:

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from jobkit.admin._ast import quoted
+from jobkit.admin._context import DEFAULT_BUDGET
+from jobkit.admin._context import Context as AdminContext
+from jobkit.admin._job_reads import PageRequest
+from jobkit.admin._stamps import page_stamp
 from jobkit.admin.errors import QueryRefused, QueryTimeout
 from jobkit.admin.query import Problem
 from jobkit.admin.views import Facets, JobPage, JobSummary, SortChoice, StateCounts
@@ -21,13 +25,25 @@ from jobkit_dashboard.prefs import COLUMNS, columns_from
 from jobkit_dashboard.replies import Page, Redirect
 from jobkit_dashboard.times import parse_local
 
-__all__ = ["STATE_INDEX", "Row", "add_filter", "jobs_page", "list_query", "marked"]
+__all__ = [
+    "COSTLY",
+    "STATE_INDEX",
+    "Row",
+    "add_filter",
+    "jobs_mark",
+    "jobs_page",
+    "list_query",
+    "marked",
+    "page_request",
+]
 
 PER: Final = (25, 50, 100, 200)
 STATES: Final = tuple(JobState)
 STATE_INDEX: Final = {state: index for index, state in enumerate(STATES)}
 TABS: Final = (("", "All"), ("incomplete", "Incomplete"), ("failing", "Failing"))
 _MOST_ROWS: Final = 200
+COSTLY: Final = 0.003
+"""Seconds: numbers that cost more are counted behind the viewer's back, once they have been counted at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +97,16 @@ def list_query(ctx: Context) -> tuple[str, str]:
 def jobs_page(ctx: Context) -> Page:
     """`R/jobs`."""
     typed, query = list_query(ctx)
-    zone = ctx.prefs.tz
-    per = int(ctx.query.text("per")) if ctx.query.text("per") in map(str, PER) else 50
-    at = parse_local(ctx.query.text("at"), zone)
-    slow = ""
+    asked, slow = page_request(ctx), ""
     try:
         found = ctx.reads.jobs(
             query,
-            sort=ctx.query.text("sort") or None,
-            descending={"asc": False, "desc": True}.get(ctx.query.text("dir")),
-            cursor=ctx.query.get("cursor") or None,
-            at=at,
-            end=ctx.query.text("end") == "1",
-            limit=per,
+            sort=asked.sort,
+            descending=asked.descending,
+            cursor=asked.cursor,
+            at=asked.at,
+            end=asked.end,
+            limit=asked.limit,
         )
     except QueryTimeout as error:
         found, slow = JobPage((), None, None, query, "id", True), str(error)
@@ -109,7 +122,7 @@ def jobs_page(ctx: Context) -> Page:
             "found": found,
             "rows": rows,
             "slow": slow,
-            "per": per,
+            "per": asked.limit,
             "pers": PER,
             "state": ctx.query.text("state"),
             "tabs": _tabs(counted),
@@ -123,12 +136,38 @@ def jobs_page(ctx: Context) -> Page:
             "fresh": _fresh(ctx, found),
             "drawn": ",".join(f"{row.id}.{STATE_INDEX[row.job.state]}" for row in rows if row.job),
             "printed": found.query,
-            "first": not ctx.query.get("cursor") and not at and ctx.query.text("end") != "1",
+            "first": not asked.cursor and not asked.at and not asked.end,
         },
         regions={"tabs": "jobs/tabs.html", "table": "jobs/table.html", "facets": "jobs/facets.html"},
         token=_token(rows, found, counted, _fresh(ctx, found)),
         nav="jobs",
     )
+
+
+def page_request(ctx: Context) -> PageRequest:
+    """The page of the list that the address names."""
+    per = ctx.query.text("per")
+    return PageRequest(
+        query=list_query(ctx)[1],
+        sort=ctx.query.text("sort") or None,
+        descending={"asc": False, "desc": True}.get(ctx.query.text("dir")),
+        cursor=ctx.query.get("cursor") or None,
+        at=parse_local(ctx.query.text("at"), ctx.prefs.tz),
+        end=ctx.query.text("end") == "1",
+        limit=int(per) if per in map(str, PER) else 50,
+        budget=DEFAULT_BUDGET,
+    )
+
+
+def jobs_mark(ctx: Context) -> object:
+    """Equal as long as the list, the rows that the viewer holds, and the numbers beside it are what they were."""
+    held = [job_id for job_id, _ in _drawn(ctx.query.get("_rows", ""))]
+    asked = page_request(ctx)
+    try:
+        rows = page_stamp(AdminContext(ctx.app, ctx.actor, ctx.reads.timeout), asked, held)
+    except QueryTimeout:
+        return object()  # equal to nothing
+    return rows, None if not isinstance(rows, int) else _shown(_counted(ctx, asked.query))
 
 
 def add_filter(ctx: Context) -> Redirect:
@@ -191,9 +230,11 @@ def _fresh(ctx: Context, found: JobPage) -> int:
 def _counted(ctx: Context, query: str) -> Counted:
     samples, audience = ctx.dash.samples, ctx.audience
     try:
-        states = samples.get(("states", audience, query), lambda: ctx.reads.states(query))
-        totals = samples.get(("states", audience, ""), lambda: ctx.reads.states(""), least=5.0)
-        facets = samples.get(("facets", audience, query), lambda: ctx.reads.facets(query), least=5.0)
+        states = samples.get(("states", audience, query), lambda: ctx.reads.states(query), behind=COSTLY)
+        totals = samples.get(("states", audience, ""), lambda: ctx.reads.states(""), least=5.0, behind=COSTLY)
+        facets = samples.get(
+            ("facets", audience, query), lambda: ctx.reads.facets(query), least=5.0, behind=COSTLY
+        )
     except QueryTimeout as error:
         return Counted(None, None, None, 0.0, str(error))
     except QueryRefused:
@@ -238,19 +279,15 @@ def _token(rows: Sequence[Row], found: JobPage, counted: Counted | None, fresh: 
         + (() if row.job is None else _stable(row.job))
         for row in rows
     ]  # fmt: skip
-    counts = None
-    if counted is not None and counted.states is not None and counted.totals is not None:
-        counts = [count.text for count in (*counted.states.counts.values(), *counted.totals.counts.values())]
-    return (
-        shown,
-        found.next,
-        found.previous,
-        found.problems,
-        found.note,
-        counts,
-        fresh,
-        counted and counted.facets,
-    )
+    return (shown, found.next, found.previous, found.problems, found.note, fresh, _shown(counted))
+
+
+def _shown(counted: Counted | None) -> object:
+    """The numbers as they are printed."""
+    if counted is None or counted.states is None or counted.totals is None:
+        return None
+    counts = [count.text for count in (*counted.states.counts.values(), *counted.totals.counts.values())]
+    return counts, counted.facets
 
 
 def _stable(job: JobSummary) -> tuple[object, ...]:

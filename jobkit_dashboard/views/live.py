@@ -16,12 +16,16 @@ from jobkit_dashboard.guard.limits import Refused
 from jobkit_dashboard.render import stamp
 from jobkit_dashboard.replies import Json, Page, Raw, Reply, Unchanged
 from jobkit_dashboard.request import Fields
-from jobkit_dashboard.routing import Match
+from jobkit_dashboard.routing import Match, Route
 
 __all__ = ["TOKEN", "live", "suggest"]
 
 TOKEN: Final = "x-jobkit-token"
 _LONG: Final = 4_096
+_SLOW: Final = 0.1
+"""A page that takes longer than that is drawn behind the poll's back: the next poll brings it."""
+_GOOD: Final = 10.0
+"""Seconds after which a page is drawn anew though its rows are what they were: time changes some of it."""
 
 
 @dataclass(slots=True)
@@ -30,6 +34,8 @@ class _Drawn:
 
     page: Page
     token: str
+    mark: object = None
+    made: float = 0.0
     html: str | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -42,7 +48,9 @@ def live(ctx: Context) -> Reply:
         "live", ctx.query.get("page"), ctx.query.get("_rows"), ctx.query.get("_after"), there.audience, prefs,
         ctx.request.root,
     )  # fmt: skip
-    drawn = ctx.dash.samples.get(key, lambda: _draw(there)).value
+    drawn = ctx.dash.samples.get(
+        key, lambda: _draw(there), behind=_SLOW, still=lambda drawn: _unchanged(there, drawn)
+    ).value
     if drawn.token == ctx.query.get("since"):
         return Unchanged()
     with drawn.lock:
@@ -74,13 +82,28 @@ def _page_context(ctx: Context) -> Context:
     return there
 
 
-def _draw(there: Context) -> _Drawn:
+def _route(there: Context) -> Route:
     found = there.dash.router.find("GET", there.path)
     assert isinstance(found, Match)
-    page = found.route.handler(there)
+    return found.route
+
+
+def _draw(there: Context) -> _Drawn:
+    route = _route(there)
+    # Before the page is read, so that what changes meanwhile is noticed.
+    mark = None if route.mark is None else route.mark(there)
+    page = route.handler(there)
     if not isinstance(page, Page):
         raise NotFound("this page is not refreshed")
-    return _Drawn(page, stamp(page.token))
+    return _Drawn(page, stamp(page.token), mark, there.app.clock.monotonic())
+
+
+def _unchanged(there: Context, drawn: _Drawn) -> bool:
+    """Whether the page would show the same again, found out without drawing it."""
+    mark = _route(there).mark
+    if mark is None or there.app.clock.monotonic() - drawn.made > _GOOD:
+        return False
+    return mark(there) == drawn.mark
 
 
 def suggest(ctx: Context) -> Reply:

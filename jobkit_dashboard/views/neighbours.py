@@ -7,8 +7,7 @@ from urllib.parse import parse_qsl
 from jobkit.admin.errors import AdminError
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.request import Fields
-from jobkit_dashboard.times import parse_local
-from jobkit_dashboard.views.jobs import list_query
+from jobkit_dashboard.views.jobs import page_request
 
 __all__ = ["neighbours"]
 
@@ -21,15 +20,16 @@ def neighbours(ctx: Context, listed: str, job_id: int) -> tuple[int | None, int 
     except ValueError:
         return None, None
     there = Context(ctx.dash, ctx.request, ctx.actor, query=fields)
-    per = fields.text("per")
+    asked = page_request(there)
     try:
         found = ctx.reads.jobs(
-            list_query(there)[1],
-            sort=fields.text("sort") or None,
-            descending={"asc": False, "desc": True}.get(fields.text("dir")),
-            cursor=fields.get("cursor") or None,
-            at=parse_local(fields.text("at"), ctx.prefs.tz),
-            limit=int(per) if per in ("25", "50", "100", "200") else 50,
+            asked.query,
+            sort=asked.sort,
+            descending=asked.descending,
+            cursor=asked.cursor,
+            at=asked.at,
+            end=asked.end,
+            limit=asked.limit,
         )
     except AdminError:
         return None, None

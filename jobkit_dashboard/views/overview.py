@@ -9,9 +9,11 @@ from typing import TypeVar
 from jobkit.admin.errors import AdminError, NotPermitted
 from jobkit.admin.views import StateCounts
 from jobkit.jobs import JobState
+from jobkit_dashboard.cache import Sample
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.health import Checked, health
 from jobkit_dashboard.replies import Page
+from jobkit_dashboard.views.jobs import COSTLY
 
 __all__ = ["overview_page"]
 
@@ -33,16 +35,22 @@ class Tile:
 def overview_page(ctx: Context) -> Page:
     """`R/`."""
     samples, audience = ctx.dash.samples, ctx.audience
-    checked = samples.get(("health", audience), lambda: health(ctx), least=5.0, behind=True)
-    queues = _if(ctx, "view.queues", lambda: samples.get(("queues", audience), ctx.reads.queues).value) or ()
-    nodes = _if(ctx, "view.nodes", lambda: samples.get(("nodes", audience), ctx.reads.nodes).value) or ()
-    cron = (
-        _if(ctx, "view.cron", lambda: samples.get(("cron", audience), ctx.reads.cron, least=2.0).value) or ()
-    )
+
+    def sample(permission: str, name: str, read: Callable[[], T], least: float = 1.0) -> Sample[T] | None:
+        return _if(ctx, permission, lambda: samples.get((name, audience), read, least=least, behind=COSTLY))
+
+    checked = samples.get(("health", audience), lambda: health(ctx), least=5.0, behind=0.0)
+    queues = _value(sample("view.queues", "queues", ctx.reads.queues)) or ()
+    nodes = _value(sample("view.nodes", "nodes", ctx.reads.nodes)) or ()
+    cron = _value(sample("view.cron", "cron", ctx.reads.cron, 2.0)) or ()
     counts = _if(
-        ctx, "view.jobs", lambda: samples.get(("states", audience, ""), lambda: ctx.reads.states(""))
+        ctx,
+        "view.jobs",
+        lambda: samples.get(("states", audience, ""), lambda: ctx.reads.states(""), behind=COSTLY),
     )
-    failed = _if(ctx, "view.jobs", lambda: ctx.reads.jobs("is:failing", limit=25).jobs[:5]) or ()
+    failed = (
+        _value(sample("view.jobs", "failing", lambda: ctx.reads.jobs("is:failing", limit=25).jobs[:5])) or ()
+    )
     audit = _if(ctx, "view.audit", lambda: ctx.reads.audit(limit=5).entries) or ()
     upcoming = sorted((e for e in cron if e.next_run is not None), key=lambda e: e.next_run or ctx.now)[:5]
     capacity = sum(node.capacity for node in nodes if not node.stale)
@@ -87,6 +95,10 @@ def _if(ctx: Context, permission: str, read: Callable[[], T]) -> T | None:
         if permission == "view.jobs":
             raise
         return None
+
+
+def _value(sample: Sample[T] | None) -> T | None:
+    return None if sample is None else sample.value
 
 
 def _verdict(checked: Checked) -> tuple[str, str]:
