@@ -1,7 +1,7 @@
 """Numbers that are shared between viewers for a moment.
 
-Invariant: a sample that took long is taken seldom (at most a twentieth of the time goes into it), by one thread at a
-time, and always knows its age.
+Invariant: a sample that took long is taken seldom (by default at most a twentieth of the time goes into it), by one thread
+at a time, and always knows its age.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Sample", "Samples"]
 log = logging.getLogger("jobkit.dashboard")
 T = TypeVar("T")
 _MOST: Final = 500
-_SPARE: Final = 20
+SPARE: Final = 20
 _OLD: Final = 30.0
 
 
@@ -47,28 +47,35 @@ class Samples:
         make: Callable[[], T],
         *,
         least: float = 1.0,
+        spare: int = SPARE,
         behind: float | None = None,
         still: Callable[[T], bool] | None = None,
     ) -> Sample[T]:
-        """The value of this key, taken anew where it is older than `least` seconds and 20 times what taking it cost.
+        """The value of this key, taken anew where it is older than `least` seconds and `spare` times what taking it
+        cost.
 
         `behind`: where taking it cost more than so many seconds, a value that is not much older is good enough for this
         once, and the new one is taken in a thread meanwhile. `still`: cheaper than taking it; says that it would be the
         same again.
         """
         found = self._samples.get(key)
-        if found is not None and self._fresh(found, least):
+        if found is not None and self._fresh(found, least, spare):
             return cast("Sample[T]", found)
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         if not lock.acquire(blocking=found is None):
             return cast("Sample[T]", found)
-        if found is not None and behind is not None and found.took >= behind and self._fresh(found, _OLD, 3):
+        if (
+            found is not None
+            and behind is not None
+            and found.took >= behind
+            and self._fresh(found, _OLD, 3 * spare)
+        ):
             self._pool.submit(self._renew, key, make, lock)
             return cast("Sample[T]", found)
         try:
             again = self._samples.get(key)
-            if again is not None and self._fresh(again, least):
+            if again is not None and self._fresh(again, least, spare):
                 return cast("Sample[T]", again)
             if again is not None and still is not None and still(cast("T", again.value)):
                 return self._keep(key, cast("Sample[T]", again))
@@ -94,8 +101,8 @@ class Samples:
             self._samples.clear()
             self._locks.clear()
 
-    def _fresh(self, sample: Sample[object], least: float, times: int = 1) -> bool:
-        return self._now() - sample.taken < max(least, times * _SPARE * sample.took)
+    def _fresh(self, sample: Sample[object], least: float, spare: int) -> bool:
+        return self._now() - sample.taken < max(least, spare * sample.took)
 
     def _keep(self, key: Hashable, sample: Sample[T]) -> Sample[T]:
         """The same value, known to be good now."""

@@ -93,6 +93,7 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
     dash = dashboard_for(core, options)
     sockets = bind(options)
     _tell(session, options, given["token_file"], given["open_"])
+    session.endless = True
     server_for(dash, options).run(sockets=sockets)
 
 

@@ -114,7 +114,7 @@ class Context:
     def here(self, /, **changes: object) -> str:
         """This page with other parameters; None takes one away."""
         params: dict[str, object] = {name: self.query.all(name) for name in self.query}
-        for passing in ("did", "op", "plugin", "_rows", "_after"):
+        for passing in ("did", "op", "plugin", "n", "_rows", "_after"):
             params.pop(passing, None)
         params.update(changes)
         return self.request.root + quote(self.path) + query_string(params)

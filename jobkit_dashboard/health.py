@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jobkit.admin.doctor import diagnose
 from jobkit.admin.guard import read_only
@@ -20,11 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["Checked", "health", "reachable"]
 
 
+_PAGES: Final = {
+    "clocks": "/nodes",
+    "nodes": "/nodes",
+    "queues": "/queues",
+    "workers": "/jobs?state=available",
+    "paused": "/queues?status=paused",
+    "stuck": "/jobs?q=is:orphaned,stuck",
+    "cron": "/cron",
+    "settings": "/settings",
+}
+"""Where a check's findings can be looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """All findings, the worst first, and when they were made."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[tuple[Finding, str], ...]
+    """Each with the page that shows more of it; empty where there is none."""
     passed: int
     at: datetime
 
@@ -37,7 +51,11 @@ def reachable(app: Core) -> bool:
 
 def health(ctx: Context) -> Checked:
     """What is not well, worst first."""
-    found = [finding for diagnosis in diagnose(ctx.app) for finding in diagnosis.findings]
+    found = [
+        (finding, _PAGES.get(diagnosis.id, ""))
+        for diagnosis in diagnose(ctx.app)
+        for finding in diagnosis.findings
+    ]
     order = {"broken": 0, "attention": 1, "ok": 2}
-    bad = sorted((f for f in found if f.level != "ok"), key=lambda f: order[f.level])
+    bad = sorted((pair for pair in found if pair[0].level != "ok"), key=lambda pair: order[pair[0].level])
     return Checked(tuple(bad), len(found) - len(bad), ctx.now)

@@ -30,7 +30,7 @@ from markupsafe import Markup
 from jobkit_dashboard import text
 from jobkit_dashboard.guard.csrf import FIELD
 from jobkit_dashboard.navigation import navigation
-from jobkit_dashboard.version import version
+from jobkit_dashboard.version import schema_version, version
 
 if TYPE_CHECKING:
     from jobkit_dashboard.context import Context
@@ -104,6 +104,7 @@ class Renderer:
             visible=text.visible,
             number=text.number,
             plain=text.plain,
+            term=text.term,
             compact=text.compact,
             duration=text.duration,
             clock=lambda value, zone: text.clock_text(value, zone),
@@ -120,6 +121,7 @@ class Renderer:
             navigation=navigation,
             version=version,
             editor_link=_editor_link,
+            schema_version=schema_version,
             allowed_actions=_allowed_actions,
             plugin_html=self._plugin_html,
         )

@@ -5,6 +5,7 @@ Invariant: beyond loopback nothing is served without authentication and TLS, wha
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -166,7 +167,10 @@ def bind(options: Standalone) -> list[socket.socket]:
         except OSError as error:
             if sockets:
                 continue  # a machine without IPv6
-            raise ConfigError(f"{host}:{options.port} cannot be bound: {error.strerror or error}") from None
+            other = "; take another one with --port" if error.errno == errno.EADDRINUSE else ""
+            raise ConfigError(
+                f"{host}:{options.port} cannot be bound: {error.strerror or error}{other}"
+            ) from None
     return sockets
 
 

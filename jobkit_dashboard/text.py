@@ -14,6 +14,9 @@ from typing import Final
 
 from markupsafe import Markup
 
+from jobkit.admin._ast import Exact as Exactly
+from jobkit.admin.query import Term
+
 __all__ = [
     "Exact",
     "clock_text",
@@ -25,6 +28,7 @@ __all__ = [
     "json_text",
     "number",
     "plain",
+    "term",
     "visible",
 ]
 
@@ -123,6 +127,11 @@ def json_text(value: object) -> str:
 def json_source(value: object) -> str:
     """A value as JSON to be edited: the same value when it is read back, and no invisible character in it."""
     return _ODD.sub(lambda match: json.dumps(match[0])[1:-1], json_text(value))
+
+
+def term(value: str, field: str) -> str:
+    """The term of a query that this value, and no other, fulfils: `worker:mail`, with quotes where it needs them."""
+    return str(Term(field, (Exactly(value, value),)))
 
 
 def is_mapping(value: object) -> bool:

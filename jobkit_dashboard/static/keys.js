@@ -59,6 +59,30 @@ function filter(text) {
   if (wanted) first?.classList.add("here");
 }
 
+let asking = 0;
+async function queues(text) {
+  // Queues whose names go on like this, as the completion knows them.
+  const wanted = text.trim();
+  const mine = ++asking;
+  for (const old of document.querySelectorAll("#palette-list li[data-queue]")) old.remove();
+  if (!wanted || /\s/.test(wanted)) return;
+  try {
+    const answer = await fetch(`${root}/-/suggest?${new URLSearchParams({ q: `queue:${wanted}` })}`, { credentials: "same-origin" });
+    if (!answer.ok || mine !== asking) return;
+    for (const item of (await answer.json()).items) {
+      const name = /^(?:queue:)?"?([^"\\]+)"?$/.exec(item.text)?.[1];
+      if (!name) continue;
+      const row = document.createElement("li");
+      const link = document.createElement("a");
+      row.dataset.queue = ""; link.textContent = `queue ${name}`;
+      link.href = `${root}/queues/show?${new URLSearchParams({ name })}`;
+      row.append(link);
+      document.getElementById("palette-list").append(row);
+    }
+    filter(text);
+  } catch { /* the pages are enough */ }
+}
+
 function go(text) {
   const here = document.querySelector("#palette-list li.here a");
   const wanted = text.trim();
@@ -69,7 +93,7 @@ function go(text) {
 
 const DO = {
   "?": () => document.getElementById("keys")?.showModal(),
-  "/": () => document.getElementById("q")?.focus(),
+  "/": () => (document.getElementById("q") || document.querySelector("[data-search]"))?.focus(),
   j: () => move(1), k: () => move(-1),
   Enter: () => current()?.querySelector("a.open, a")?.click(),
   x: () => { const box = current()?.querySelector('input[name="id"]'); if (box) toggle(box, false); },
@@ -101,6 +125,6 @@ function pressed(event) {
 export function startKeys() {
   document.addEventListener("keydown", pressed);
   const field = document.getElementById("palette-input");
-  field?.addEventListener("input", () => filter(field.value));
+  field?.addEventListener("input", () => { filter(field.value); queues(field.value); });
   field?.form.addEventListener("submit", (event) => { event.preventDefault(); go(field.value); });
 }

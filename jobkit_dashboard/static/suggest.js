@@ -69,6 +69,16 @@ function take(index) {
 }
 
 export function startSuggest() {
+  document.addEventListener("click", (event) => {
+    // "more…" of a facet: the completion lists all its values.
+    const more = event.target.closest("[data-more]");
+    const field = input();
+    if (!more || !field) return;
+    field.value = `${field.value.trim()} ${more.dataset.more}`.trimStart();
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+    ask();
+  });
   const field = input();
   if (!field || !field.dataset.suggest) return;
   for (const [name, value] of [["role", "combobox"], ["aria-autocomplete", "list"], ["aria-expanded", "false"], ["aria-controls", "q-list"]]) field.setAttribute(name, value);

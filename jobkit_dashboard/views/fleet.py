@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, cast
 
-from jobkit.admin.errors import Invalid, NotFound
-from jobkit.admin.views import NodeView, QueueView
+from jobkit.admin.errors import AdminError, Invalid, NotFound
+from jobkit.admin.views import FacetValue, NodeView, QueueView
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.replies import Page, Redirect, Reply
+from jobkit_dashboard.text import term
 from jobkit_dashboard.times import parse_span
 from jobkit_dashboard.views.jobs import COSTLY
 
 __all__ = ["change_node", "change_queue", "node_page", "nodes_page", "queue_page", "queues_page"]
 
+_MOST_TICKED: Final = 200
+_SAMPLE: Final = 200
 _LONGEST: Final = timedelta(days=365)
 QUEUE_SORTS: Final = {
     "trouble": "trouble first",
@@ -42,6 +45,7 @@ def queues_page(ctx: Context) -> Page:
             "statuses": ("running", "paused", "part paused", "no nodes", "stopping"),
             "sort": sort,
             "sorts": QUEUE_SORTS,
+            "did": _did_ticked(ctx),
         },
         regions={"queues": "fleet/queues.html"},
         token=[_queue_token(queue) for queue in found],
@@ -78,14 +82,29 @@ def queue_page(ctx: Context) -> Page:
     """`R/queues/show`."""
     name = ctx.query.get("name", "")[:200]
     queue = next((queue for queue in _queues(ctx) if queue.name == name), None) or ctx.reads.queue(name)
+    workers, sampled = _workers(ctx, queue.name)
     return Page(
         "queue.html",
         f"Queue {queue.name}",
-        {"queue": queue, "did": _did_queue(ctx, queue)},
+        {"queue": queue, "did": _did_queue(ctx, queue), "workers": workers, "sampled": sampled},
         regions={"queue": "fleet/queue.html"},
         token=_queue_token(queue),
         nav="queues",
     )
+
+
+def _workers(ctx: Context, name: str) -> tuple[tuple[FacetValue, ...], int]:
+    """The workers whose jobs are newest in the queue, and among how many jobs."""
+    if not ctx.may("view.jobs"):
+        return (), 0
+    key = ("workers", ctx.audience, name)
+    try:
+        found = ctx.dash.samples.get(
+            key, lambda: ctx.reads.facets(term(name, "queue"), sample=_SAMPLE), least=10.0, behind=COSTLY
+        ).value
+    except AdminError:
+        return (), 0
+    return next((facet.values for facet in found.facets if facet.qualifier == "worker"), ()), found.sample
 
 
 def _did_queue(ctx: Context, queue: QueueView) -> str:
@@ -104,6 +123,8 @@ def change_queue(ctx: Context) -> Reply:
     """`POST R/queues/{action}`: pause, resume, scale; scaling shows first what it would do."""
     action, name = ctx.values["action"], ctx.form.get("name", "")[:200]
     reason = ctx.form.text("reason", 500)
+    if action in ("pause", "resume") and "back" in ctx.form:
+        return _change_ticked(ctx, action, reason)
     if action == "pause":
         ctx.require("queues.pause")
         ctx.actions.pause_queue(name, until=_until(ctx), reason=reason)
@@ -118,6 +139,29 @@ def change_queue(ctx: Context) -> Reply:
     else:
         raise NotFound(f"there is no such action: {action}")
     return Redirect(ctx.url("/queues/show", name=name, did=action))
+
+
+def _change_ticked(ctx: Context, action: str, reason: str) -> Reply:
+    """Pause or resume the queues that are ticked in the list, one after the other."""
+    ctx.require(f"queues.{action}")
+    names = list(dict.fromkeys(name[:200] for name in ctx.form.all("name")))
+    if not names:
+        raise Invalid("no queue is selected: tick some rows")
+    for name in names[:_MOST_TICKED]:
+        if action == "pause":
+            ctx.actions.pause_queue(name, reason=reason)
+        else:
+            ctx.actions.resume_queue(name, reason=reason)
+    return Redirect(ctx.url("/queues", did=f"{action}d", n=len(names[:_MOST_TICKED])))
+
+
+def _did_ticked(ctx: Context) -> str:
+    count = ctx.query.text("n")
+    if ctx.query.text("did") not in ("paused", "resumed") or not count.isdecimal() or len(count) > 4:
+        return ""
+    return (
+        f"{count} queue{'' if count == '1' else 's'} {ctx.query.text('did')}; nodes obey at their next beat."
+    )
 
 
 def _until(ctx: Context) -> datetime | None:

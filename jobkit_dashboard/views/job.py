@@ -20,6 +20,7 @@ from jobkit_dashboard.text import json_text
 from jobkit_dashboard.tracebacks import parse_traceback
 from jobkit_dashboard.tree import tree_of
 from jobkit_dashboard.views.neighbours import neighbours
+from jobkit_dashboard.views.related import related
 
 __all__ = ["ACTIONS", "act", "data_download", "job_page", "run_plugin_action"]
 
@@ -66,6 +67,7 @@ def job_page(ctx: Context) -> Page:
             "operation": _operation(ctx),
             "listed": listed,
             "around": neighbours(ctx, listed, job_id) if listed and not ctx.live else (None, None),
+            "related": [] if ctx.live else related(ctx, job),
             "plugin_result": ctx.query.text("plugin", 200),
         },
         regions={"head": "job/head.html", "story": "job/story.html", "errors": "job/errors.html"},

@@ -14,6 +14,7 @@ from typing import Final
 from jobkit.admin._ast import quoted
 from jobkit.admin._context import DEFAULT_BUDGET
 from jobkit.admin._context import Context as AdminContext
+from jobkit.admin._fields import CONDITIONS
 from jobkit.admin._job_reads import PageRequest
 from jobkit.admin._stamps import page_stamp
 from jobkit.admin.errors import QueryRefused, QueryTimeout
@@ -41,6 +42,11 @@ PER: Final = (25, 50, 100, 200)
 STATES: Final = tuple(JobState)
 STATE_INDEX: Final = {state: index for index, state in enumerate(STATES)}
 TABS: Final = (("", "All"), ("incomplete", "Incomplete"), ("failing", "Failing"))
+GROUPS: Final[dict[str, Sequence[JobState]]] = {
+    "": STATES,
+    "incomplete": [state for state in STATES if state not in FINAL],
+    "failing": [JobState.RETRYABLE, JobState.DISCARDED],
+}
 _MOST_ROWS: Final = 200
 COSTLY: Final = 0.003
 """Seconds: numbers that cost more are counted behind the viewer's back, once they have been counted at all."""
@@ -136,9 +142,16 @@ def jobs_page(ctx: Context) -> Page:
             "fresh": _fresh(ctx, found),
             "drawn": ",".join(f"{row.id}.{STATE_INDEX[row.job.state]}" for row in rows if row.job),
             "printed": found.query,
+            "place": _place(ctx, asked),
+            "matching": _matching(ctx, counted),
             "first": not asked.cursor and not asked.at and not asked.end,
         },
-        regions={"tabs": "jobs/tabs.html", "table": "jobs/table.html", "facets": "jobs/facets.html"},
+        regions={
+            "tabs": "jobs/tabs.html",
+            "table": "jobs/table.html",
+            "facets": "jobs/facets.html",
+            "bulk": "jobs/bulk.html",
+        },
         token=_token(rows, found, counted, _fresh(ctx, found)),
         nav="jobs",
     )
@@ -177,6 +190,10 @@ def add_filter(ctx: Context) -> Redirect:
         value = ctx.query.text(name, 200)
         if value:
             terms.append(f"{name}:{_value(value)}")
+    if ctx.query.text("is") in STATES:
+        terms.append(f"state:{ctx.query.text('is')}")
+    if ctx.query.text("flag") in CONDITIONS:
+        terms.append(f"is:{ctx.query.text('flag')}")
     if ctx.query.text("text"):
         terms.append(quoted(ctx.query.text("text", 200)))
     since, until = ctx.query.text("since", 10), ctx.query.text("until", 10)
@@ -242,18 +259,32 @@ def _counted(ctx: Context, query: str) -> Counted:
     return Counted(states.value, totals.value, facets.value, samples.age(states))
 
 
+def _place(ctx: Context, asked: PageRequest) -> int | None:
+    """How many jobs come before the page, as far as the way to it tells."""
+    if not asked.cursor and not asked.at and not asked.end:
+        return 0
+    count = ctx.query.text("n")
+    return int(count) if asked.cursor and count.isascii() and count.isdecimal() and len(count) < 12 else None
+
+
+def _matching(ctx: Context, counted: Counted | None) -> str:
+    """How many jobs match, tab included; empty until they have been counted."""
+    if counted is None or counted.states is None:
+        return ""
+    return _sum(counted.states, GROUPS.get(ctx.query.text("state")) or _only(ctx.query.text("state")))
+
+
+def _only(state: str) -> Sequence[JobState]:
+    return [JobState(state)] if state in STATES else STATES
+
+
 def _tabs(counted: Counted | None) -> list[Tab]:
     def tab(name: str, title: str, states: Sequence[JobState]) -> Tab:
         if counted is None or counted.states is None or counted.totals is None:
             return Tab(name, title)
         return Tab(name, title, _sum(counted.states, states), _sum(counted.totals, states))
 
-    groups = {
-        "": STATES,
-        "incomplete": [state for state in STATES if state not in FINAL],
-        "failing": [JobState.RETRYABLE, JobState.DISCARDED],
-    }
-    tabs = [tab(name, title, groups[name]) for name, title in TABS]
+    tabs = [tab(name, title, GROUPS[name]) for name, title in TABS]
     return tabs + [tab(state.value, state.value.capitalize(), [state]) for state in STATES]
 
 

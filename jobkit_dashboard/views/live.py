@@ -24,6 +24,8 @@ TOKEN: Final = "x-jobkit-token"
 _LONG: Final = 4_096
 _SLOW: Final = 0.1
 """A page that takes longer than that is drawn behind the poll's back: the next poll brings it."""
+_SPARE: Final = 3
+"""A page that is slow to draw takes at most a third of the time."""
 _GOOD: Final = 10.0
 """Seconds after which a page is drawn anew though its rows are what they were: time changes some of it."""
 
@@ -49,7 +51,7 @@ def live(ctx: Context) -> Reply:
         ctx.request.root,
     )  # fmt: skip
     drawn = ctx.dash.samples.get(
-        key, lambda: _draw(there), behind=_SLOW, still=lambda drawn: _unchanged(there, drawn)
+        key, lambda: _draw(there), spare=_SPARE, behind=_SLOW, still=lambda drawn: _unchanged(there, drawn)
     ).value
     if drawn.token == ctx.query.get("since"):
         return Unchanged()

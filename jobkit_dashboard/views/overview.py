@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jobkit.admin.errors import AdminError, NotPermitted
-from jobkit.admin.views import StateCounts
+from jobkit.admin.views import Count, Facets, FacetValue, StateCounts
 from jobkit.jobs import JobState
 from jobkit_dashboard.cache import Sample
 from jobkit_dashboard.context import Context
@@ -54,7 +54,11 @@ def overview_page(ctx: Context) -> Page:
     audit = _if(ctx, "view.audit", lambda: ctx.reads.audit(limit=5).entries) or ()
     upcoming = sorted((e for e in cron if e.next_run is not None), key=lambda e: e.next_run or ctx.now)[:5]
     capacity = sum(node.capacity for node in nodes if not node.stale)
-    tiles = _tiles(counts.value, capacity) if counts is not None else []
+    recent = _value(sample("view.jobs", "recent", lambda: _recent(ctx), 5.0))
+    tiles = _tiles(counts.value, capacity, recent) if counts is not None else []
+    failing = _value(
+        sample("view.jobs", "failing workers", lambda: ctx.reads.facets("is:failing", sample=500), 10.0)
+    )
     return Page(
         "overview.html",
         "Overview",
@@ -68,11 +72,13 @@ def overview_page(ctx: Context) -> Page:
             "upcoming": upcoming,
             "failed": failed,
             "entries": audit,
+            "failing_workers": _workers(failing),
+            "failing_sample": failing.sample if failing is not None else 0,
             "steps": _steps(ctx, bool(nodes), counts.value if counts is not None else None),
         },
         regions={"overview": "overview/body.html"},
         token=(
-            [(f.level, f.text) for f in checked.value.findings],
+            [(f.level, f.text) for f, _ in checked.value.findings],
             [(t.title, t.text) for t in tiles],
             [(q.name, q.status, q.executing, q.available.text, q.oldest_available_at) for q in queues[:8]],
             [(e.key, e.next_run) for e in upcoming],
@@ -102,13 +108,32 @@ def _value(sample: Sample[T] | None) -> T | None:
 
 
 def _verdict(checked: Checked) -> tuple[str, str]:
-    levels = {finding.level for finding in checked.findings}
+    levels = {finding.level for finding, _ in checked.findings}
     if "broken" in levels:
         return "broken", "Broken"
     return ("attention", "Needs attention") if "attention" in levels else ("ok", "All is well")
 
 
-def _tiles(states: StateCounts, capacity: int) -> list[Tile]:
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What ended lately, capped: within the last minute, and badly within the last hour."""
+
+    finished: Count
+    failed: Count
+
+
+def _recent(ctx: Context) -> Recent:
+    minute, hour = ctx.reads.states("finished:<1m"), ctx.reads.states("finished:<1h")
+    return Recent(minute.total, hour.counts[JobState.DISCARDED])
+
+
+def _workers(facets: Facets | None) -> tuple[FacetValue, ...]:
+    """The five workers that fail most."""
+    found = facets.facets if facets is not None else ()
+    return next((facet.values[:5] for facet in found if facet.qualifier == "worker"), ())
+
+
+def _tiles(states: StateCounts, capacity: int, recent: Recent | None) -> list[Tile]:
     def tile(state: JobState, note: str = "", tone: str = "") -> Tile:
         count = states.counts[state]
         return Tile(
@@ -125,8 +150,15 @@ def _tiles(states: StateCounts, capacity: int) -> list[Tile]:
         tile(JobState.AVAILABLE, "waiting now"),
         tile(JobState.SCHEDULED, "for later"),
         tile(JobState.RETRYABLE, "failed, will be tried again", "amber"),
-        tile(JobState.DISCARDED, "failed for good", "red"),
-        tile(JobState.COMPLETED, "kept until pruned"),
+        tile(
+            JobState.DISCARDED,
+            "failed for good" if recent is None else f"{recent.failed.text} in the last hour",
+            "red",
+        ),
+        tile(
+            JobState.COMPLETED,
+            "kept until pruned" if recent is None else f"{recent.finished.text} finished in the last minute",
+        ),
     ]
 
 
