@@ -1,12 +1,14 @@
-"""Fixtures that every test may use: real databases, one fresh one a test.
+"""Fixtures that every test may use: real databases, one a test.
 
 `backend` is `sqlite` or `postgres`; `arm` is `auto` (the native arm) or `portable`. A test that takes
-`database_url` runs on both backends; one that also takes `arm` runs on all four arms.
+`database_url` runs on both backends; one that also takes `arm` runs on all four arms. The databases are copies
+of one that jobkit has migrated; tests that want none of its tables bear the marker `empty_database`.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.postgres import PostgresServer, stop_orphans
+from tests.support.postgres import PostgresServer, migrate, stop_orphans
 
 settings.register_profile(
     "default",
@@ -97,21 +99,38 @@ def arm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def wants_empty(request: pytest.FixtureRequest) -> bool:
+    """Whether the test is about a database without tables."""
+    return request.node.get_closest_marker("empty_database") is not None
+
+
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """The URL of a fresh, empty Postgres database."""
-    name = postgres.new_database()
+def postgres_url(postgres: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a Postgres database of the test's own."""
+    template = {} if wants_empty(request) else {"template": postgres.make_template()}
+    name = postgres.new_database(**template)
     yield postgres.url(name)
     postgres.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with all tables and no rows; tests get copies of it."""
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """The URL of a SQLite file that does not exist yet."""
-    return f"sqlite:///{tmp_path / 'jobkit-test.db'}"
+def sqlite_url(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The URL of a SQLite file of the test's own; with `empty_database`, of one that does not exist yet."""
+    path = tmp_path / "jobkit-test.db"
+    if not wants_empty(request):
+        shutil.copy(request.getfixturevalue("migrated_file"), path)
+    return f"sqlite:///{path}"
 
 
 @pytest.fixture
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
-    """The URL of a fresh, empty database of the kind `backend`."""
+    """The URL of a database of the kind `backend`, with jobkit's tables unless the test bears `empty_database`."""
     return str(request.getfixturevalue(f"{backend}_url"))

@@ -273,7 +273,7 @@ def test_a_process_that_dies_is_started_again(lite: Cli) -> None:
     port = free_port()
     with running(lite, "--processes", "2", "--no-cron", "--health", f"127.0.0.1:{port}") as node:
         node.wait_for("all 2 processes are ready", 90)
-        assert ask(port, "/ready")[0] == 200
+        wait_until(lambda: ask(port, "/ready")[0] == 200)
         children(node)[0].kill()
         node.wait_for("ended with signal 9; started again in 1 s")
         wait_until(lambda: node.log.count("all 2 processes are ready") == 2, 90)
@@ -286,7 +286,7 @@ def test_processes_are_replaced_after_so_many_jobs(lite: Cli) -> None:
     lite.app().enqueue_all([samplejobs.add(a=n) for n in range(6)])
     with running(lite, "--processes", "2", "--max-jobs", "2", "--no-cron") as node:
         wait_until(lambda: set(states(lite)) == {"completed"}, 90)
-        assert node.log.count("replaced") >= 1
+        node.wait_for("replaced")
         node.end()
 
 

@@ -30,6 +30,8 @@ from jobkit.storage.migrations import (
 from jobkit.storage.schema import Tables, tables_for
 from tests.storage.support import NOW, Settings, job_row
 
+pytestmark = pytest.mark.empty_database
+
 ODD = 'my "odd%s 1:x_'
 """A prefix that quoting must survive."""
 

@@ -26,6 +26,8 @@ FAST_OPTIONS = (
 DURABLE_OPTIONS = FAST_OPTIONS.replace("synchronous_commit=off", "synchronous_commit=on")
 """For servers that are crashed: what was committed survives that, though not a crash of the machine."""
 PREFIX = "jobkit-pg-"
+MIGRATED = "migrated"
+"""The database that the others are copies of: all tables, no rows."""
 
 
 def free_port() -> int:
@@ -101,25 +103,48 @@ class PostgresServer:
         """An SQLAlchemy URL."""
         return f"postgresql+{driver}://postgres@127.0.0.1:{self.port}/{database}"
 
+    def dsn(self, database: str = "postgres") -> str:
+        """What psycopg connects by."""
+        return f"host=127.0.0.1 port={self.port} user=postgres dbname={database}"
+
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement in autocommit and return its rows."""
         import psycopg
 
-        with psycopg.connect(
-            host="127.0.0.1", port=self.port, user="postgres", dbname=database, autocommit=True
-        ) as conn:
+        with psycopg.connect(self.dsn(database), autocommit=True) as conn:
             cursor = conn.execute(statement)  # type: ignore[call-overload]
             return cursor.fetchall() if cursor.description else []
 
-    def new_database(self) -> str:
-        """Create an empty database and return its name."""
-        name = f"t_{uuid.uuid4().hex[:16]}"
-        self.execute(f'CREATE DATABASE "{name}"')
+    def make_template(self) -> str:
+        """Make the migrated database unless it is there, whoever asks first; returns its name."""
+        import psycopg
+
+        with psycopg.connect(self.dsn(), autocommit=True) as conn:
+            conn.execute("SELECT pg_advisory_lock(1)")  # until the connection ends
+            if not conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [MIGRATED]).fetchone():
+                migrate(self.url(self.new_database("unfinished")))
+                conn.execute(f'ALTER DATABASE "unfinished" RENAME TO "{MIGRATED}"')
+        return MIGRATED
+
+    def new_database(self, name: str = "", *, template: str = "template0") -> str:
+        """Create a copy of a database, by default of an empty one, and return its name."""
+        name = name or f"t_{uuid.uuid4().hex[:16]}"
+        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
         return name
 
     def drop_database(self, name: str) -> None:
         """Drop it, with whatever is still connected."""
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def migrate(url: str) -> None:
+    """Bring a database up to date as `jobkit migrate` does, and leave no connection to it."""
+    from jobkit.config import Config
+    from jobkit.core import Core
+
+    core = Core(Config(database_url=url))
+    core.migrate()
+    core.close()
 
 
 def stop_orphans() -> None:

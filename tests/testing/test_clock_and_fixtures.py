@@ -65,6 +65,7 @@ def test_TH4_reset_forgets_the_current_app(tmp_path: Path, monkeypatch: pytest.M
     reset()
 
 
+@pytest.mark.empty_database
 def test_MG2_missing_tables_are_named_with_their_remedy(config: Config) -> None:
     app = Jobkit(config=config)
     with app.engine.begin() as conn:
