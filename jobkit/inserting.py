@@ -234,22 +234,38 @@ def _really_open(conn: Connection) -> bool:
 
 def _insert_own(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
     """One short transaction, run again on deadlock and lock; a connection that died while idle is replaced once."""
-    waker, storage = waker_of(core), core.storage
-    inside = core.config.notify == "in_statement"
-
-    def insert() -> list[Inserted]:
-        with (
-            _connections_of(core).borrowed() as conn,
-            _one_transaction(conn, needed=storage.observed or inside or len(rows) > 1),
-        ):
-            inserted = storage.insert(conn, rows)
-            if inside:
-                waker.notify_inside(conn, _queues(rows, inserted))
-            return inserted
-
-    inserted = retrying(insert)
-    waker.wake(_queues(rows, inserted))
+    waker = waker_of(core)
+    if not (core.storage.tells(rows) and rows[0].state is JobState.AVAILABLE):
+        inserted = retrying(lambda: _insert_and_notify(core, rows))
+        waker.wake(_queues(rows, inserted))
+        return inserted
+    queue = rows[0].queue
+    with waker.along(queue) as channel:
+        inserted = retrying(lambda: _insert_telling(core, rows, channel))
+    waker.wake((queue,), told=channel is not None)
     return inserted
+
+
+def _insert_telling(core: Core, rows: Sequence[JobRow], channel: str | None) -> list[Inserted]:
+    """The statement that inserts notifies as well: one round trip."""
+    storage = core.storage
+    with _connections_of(core).borrowed() as conn:
+        if not storage.observed:
+            return storage.insert(conn, rows, tell=channel)
+        with atomic(conn):
+            return storage.insert(conn, rows, tell=channel)
+
+
+def _insert_and_notify(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
+    storage, inside = core.storage, core.config.notify == "in_statement"
+    with (
+        _connections_of(core).borrowed() as conn,
+        _one_transaction(conn, needed=storage.observed or inside or len(rows) > 1),
+    ):
+        inserted = storage.insert(conn, rows)
+        if inside:
+            waker_of(core).notify_inside(conn, _queues(rows, inserted))
+        return inserted
 
 
 @contextmanager

@@ -4,24 +4,27 @@ A wake-up is only a hint; polling is the guarantee. Invariant: nobody is woken f
 has not committed, and nothing is ever sent inside a caller's transaction unless `notify = "in_statement"`
 asks for it.
 
-SQLAlchemy's commit event fires before the database commits, and also where the commit then fails, so it is
-taken as the moment to begin asking: a thread looks for the row on a connection of its own and wakes once it
-sees it. The thread is made at first use, one a process, and again after a fork.
+An insert in a transaction of jobkit's own notifies by itself, but one in `SPACING` at most: to notify takes a lock
+that makes commits wait for each other. What comes in between is sent by a thread, as one. For callers'
+transactions the thread waits for their end, looks for the row on a connection of its own, and wakes once it
+sees it. It is made at first use, one a process, and again after a fork.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, text
 
+from jobkit._commits import Commit, Transactions
 from jobkit._forks import in_children
 from jobkit.clock import Clock
 from jobkit.config import Config
@@ -36,10 +39,8 @@ log = logging.getLogger("jobkit.wakeup")
 
 SPACING: Final = 0.004
 """Seconds between two notifications of a busy process: what comes in between is sent as one."""
-PAUSES: Final = (0.0, 0.0003, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
-"""How long the thread waits between looks at one transaction's row, 2 s in all; then polling has to find
-it.
-"""
+GRACE: Final = 0.001
+"""Seconds that the thread leaves to the next insert, which may send it for nothing."""
 MAX_PAYLOAD: Final = 7_000
 EXIT_FLUSH: Final = 0.2
 """Seconds that all wakers together have when the interpreter ends."""
@@ -55,6 +56,8 @@ class WakerHost(Protocol):
 
     @property
     def config(self) -> Config: ...
+    @property
+    def dialect(self) -> str: ...
     @property
     def engine(self) -> Engine: ...
     @property
@@ -76,34 +79,12 @@ def waker_of(host: WakerHost) -> Waker:
     return host.once("waker", lambda: Waker(host))
 
 
-@dataclass(slots=True)
-class _Items:
-    """What one open transaction of a caller has inserted."""
-
-    rows: list[tuple[int, str]] = field(default_factory=list)
-    marks: dict[str, int] = field(default_factory=dict)
-
-    def cut_to(self, savepoint: str) -> None:
-        """Forget what came after the savepoint; one older than the first row has no mark."""
-        del self.rows[self.marks.get(savepoint, 0) :]
-
-
-@dataclass(slots=True)
-class _Unconfirmed:
-    """A transaction that is about to commit, or has: `last` is the id whose row proves it."""
-
-    last: int
-    queues: frozenset[str]
-    looks: int = 0
-    due: float = 0.0
-
-
 class Waker:
     """Wakes local producers directly and those of other processes by one coalesced notification."""
 
     def __init__(self, host: WakerHost) -> None:
         self._host_ref = weakref.ref(host)
-        self._open: weakref.WeakKeyDictionary[Connection, _Items] = weakref.WeakKeyDictionary()
+        self._transactions = Transactions(self)
         self._start_over()
         in_children(self, Waker._start_over)
 
@@ -112,10 +93,12 @@ class Waker:
         self._subscribers: tuple[Subscriber, ...] = ()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._todo: list[_Unconfirmed] = []
+        self._settled = threading.Condition(self._lock)
+        self._commits: list[Commit] = []
         self._send_at = 0.0
         self._outbox: set[str] = set()
         self._idle = True
+        self._wakes_at = 0.0
         self._thread: threading.Thread | None = None
         self._failures = 0
 
@@ -134,29 +117,41 @@ class Waker:
 
         return unsubscribe
 
-    def wake(self, queues: Iterable[str]) -> None:
-        """There is committed work in these queues."""
+    @contextmanager
+    def along(self, queue: str) -> Iterator[str | None]:
+        """The channel that the body's own statement is to notify of `queue`; None where others did just now.
+
+        What waits to be sent for this queue goes with it, unless the body fails.
+        """
+        with self._lock:
+            now = time.monotonic()
+            sends = self._sends_along(now)
+            waited = sends and queue in self._outbox
+            if sends:
+                self._send_at = max(self._send_at, now + SPACING)
+                self._outbox.discard(queue)
+        try:
+            yield channel_of(self._host.config) if sends else None
+        except BaseException:
+            if waited:
+                self._send_soon({queue})
+            raise
+
+    def wake(self, queues: Iterable[str], *, told: bool = False) -> None:
+        """There is committed work in these queues; `told`: other processes know."""
         names = frozenset(queues)
         if not names:
             return
         self._tell_here(names)
-        if not self._notifies:
-            self._sent(names, notified=False)
-            return
-        with self._changed:
-            self._outbox |= names
-            self._ensure_thread()
-            self._changed.notify()
+        if told or not self._notifies:
+            self._sent(names, notified=told)
+        else:
+            self._send_soon(names)
 
     def joined(self, conn: Connection, rows: Iterable[tuple[int, str]]) -> None:
         """Rows were inserted into the caller's open transaction on `conn`: wake once it has committed."""
-        if not self._subscribers and not self._notifies:
-            return
-        _watch(conn.engine, self)
-        items = self._open.get(conn)
-        if items is None:
-            items = self._open[conn] = _Items()
-        items.rows.extend(rows)
+        if self._subscribers or self._notifies:
+            self._transactions.inserted(conn, rows)
 
     def notify_inside(self, conn: Connection, queues: Iterable[str]) -> None:
         """`notify = "in_statement"`: send with the caller's own transaction; Postgres delivers it at the
@@ -169,8 +164,10 @@ class Waker:
         """Wait until everything known so far was sent; False where that took longer than `timeout`
         seconds.
         """
-        with self._changed:
-            return self._changed.wait_for(lambda: self._idle and not self._todo and not self._outbox, timeout)
+        with self._settled:
+            return self._settled.wait_for(
+                lambda: self._idle and not self._commits and not self._outbox, timeout
+            )
 
     def close(self) -> None:
         """End the thread and its connection; a later wake-up starts another one."""
@@ -180,34 +177,13 @@ class Waker:
         if thread is not None and thread is not threading.current_thread():
             thread.join(1.0)
 
-    # -- events of callers' transactions
+    def committing(self, commit: Commit) -> None:
+        """A caller's transaction is about to commit."""
+        with self._lock:
+            self._commits.append(commit)
+            self._ensure_thread(commit.due)
 
-    def committing(self, conn: Connection) -> None:
-        """The transaction on `conn` is about to commit."""
-        items = self._open.pop(conn, None)
-        if items is None or not items.rows:
-            return
-        last = max(id for id, _ in items.rows)
-        with self._changed:
-            self._todo.append(_Unconfirmed(last, frozenset(queue for _, queue in items.rows)))
-            self._ensure_thread()
-            self._changed.notify()
-
-    def rolled_back(self, conn: Connection) -> None:
-        """The transaction on `conn` was rolled back."""
-        self._open.pop(conn, None)
-
-    def savepoint(self, conn: Connection, name: str) -> None:
-        """A savepoint begins on `conn`."""
-        if items := self._open.get(conn):
-            items.marks[name] = len(items.rows)
-
-    def rolled_back_to(self, conn: Connection, name: str) -> None:
-        """The transaction on `conn` went back to a savepoint."""
-        if items := self._open.get(conn):
-            items.cut_to(name)
-
-    # -- the thread
+    # -- what is sent, and when
 
     @property
     def _host(self) -> WakerHost:
@@ -217,7 +193,14 @@ class Waker:
 
     @property
     def _notifies(self) -> bool:
-        return self._host.config.notify == "after_commit" and self._host.engine.dialect.name == "postgresql"
+        host = self._host
+        return host.config.notify == "after_commit" and host.dialect == "postgresql"
+
+    def _sends_along(self, now: float) -> bool:
+        host = self._host
+        if host.dialect != "postgresql" or host.config.notify == "off":
+            return False
+        return host.config.notify == "in_statement" or now >= self._send_at
 
     def _tell_here(self, queues: frozenset[str]) -> None:
         for subscriber in self._subscribers:
@@ -226,12 +209,22 @@ class Waker:
             except Exception:
                 log.exception("a subscriber to wake-ups failed")
 
-    def _ensure_thread(self) -> None:
+    def _send_soon(self, queues: Iterable[str]) -> None:
+        with self._lock:
+            self._outbox.update(queues)
+            self._ensure_thread(self._send_at + GRACE)
+
+    def _ensure_thread(self, due: float) -> None:
+        """Under the lock: the thread has something to do at `due`. It is not disturbed where it wakes before."""
         self._idle = False
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="jobkit-waker", daemon=True)
             self._thread.start()
             _started.add(self)
+        elif due < self._wakes_at:
+            self._changed.notify()
+
+    # -- the thread
 
     def _run(self) -> None:
         line = KeptConnection(lambda: node_connection(self._host.engine, autocommit=True))
@@ -244,60 +237,65 @@ class Waker:
     def _wait(self) -> bool:
         """Sleep until something is due; False where the waker was closed, or its app is gone."""
         me = threading.current_thread()
-        with self._changed:
+        with self._lock:
             while self._thread is me and self._host_ref() is not None:
-                delay = self._delay()
-                if delay is not None and delay <= 0:
+                now = time.monotonic()
+                due = self._next_due()
+                if due <= now:
                     return True
-                if delay is None:
-                    self._idle = True
-                    self._changed.notify_all()
-                self._changed.wait(LOOK_AROUND if delay is None else delay)
+                if due == math.inf:
+                    self._settle()
+                self._wakes_at = min(due, now + LOOK_AROUND)
+                self._changed.wait(self._wakes_at - now)
+                self._wakes_at = 0.0
             if self._thread is None or self._thread is me:
-                self._idle = True
-                self._changed.notify_all()
+                self._settle()
             return False
 
-    def _delay(self) -> float | None:
-        """Seconds until the next look or the next notification; None where there is neither."""
-        moments = [u.due for u in self._todo]
+    def _settle(self) -> None:
+        self._idle = True
+        self._settled.notify_all()
+
+    def _next_due(self) -> float:
+        """When the next look or the next notification is due; infinity where there is neither."""
+        moments = [commit.due for commit in self._commits]
         if self._outbox:
-            moments.append(self._send_at)
-        return min(moments) - time.monotonic() if moments else None
+            moments.append(self._send_at + GRACE)
+        return min(moments, default=math.inf)
 
     def _round(self, line: KeptConnection) -> None:
         now = time.monotonic()
         with self._lock:
-            due = [u for u in self._todo if u.due <= now]
-            self._todo = [u for u in self._todo if u.due > now]
+            due = [commit for commit in self._commits if commit.due <= now]
+            self._commits = [commit for commit in self._commits if commit.due > now]
+        ended = [commit for commit in due if commit.ended]
+        self._look_again([commit for commit in due if not commit.ended], now)
         try:
-            if due:
-                self._confirm(line, due, now)
+            if ended:
+                self._confirm(line, ended, now)
             if now >= self._send_at:
                 self._send(line)
         except Exception as error:  # noqa: BLE001 - a hint may fail in any way
             line.drop()
             self._failed(error)
 
-    def _confirm(self, line: KeptConnection, due: list[_Unconfirmed], now: float) -> None:
-        """Wake for those whose row is visible by now; the others are looked for again, a bounded number of
-        times.
-        """
-        seen = self._host.storage.visible(line.get(), [u.last for u in due])
-        self._failures = 0
-        for u in due:
-            if u.last in seen:
-                self._tell_here(u.queues)
-        woken = frozenset[str]().union(*(u.queues for u in due if u.last in seen))
-        unseen = [u for u in due if u.last not in seen and u.looks + 1 < len(PAUSES)]
-        for u in unseen:
-            u.looks += 1
-            u.due = now + PAUSES[u.looks]
+    def _look_again(self, commits: Iterable[Commit], now: float) -> None:
         with self._lock:
-            self._todo.extend(unseen)
-            if self._notifies:
+            self._commits.extend(commit for commit in commits if commit.postpone(now))
+
+    def _confirm(self, line: KeptConnection, commits: list[Commit], now: float) -> None:
+        """Wake for those whose row is visible by now; the others are looked for again, for a while."""
+        seen = self._host.storage.visible(line.get(), [commit.last for commit in commits])
+        self._failures = 0
+        visible = [commit for commit in commits if commit.last in seen]
+        for commit in visible:
+            self._tell_here(commit.queues)
+        self._look_again([commit for commit in commits if commit.last not in seen], now)
+        woken = frozenset[str]().union(*(commit.queues for commit in visible))
+        if self._notifies:
+            with self._lock:
                 self._outbox |= woken
-        if woken and not self._notifies:
+        elif woken:
             self._sent(woken, notified=False)
 
     def _send(self, line: KeptConnection) -> None:
@@ -350,44 +348,3 @@ def _flush_all() -> None:
     end = time.monotonic() + EXIT_FLUSH
     for waker in list(_started):
         waker.flush(end - time.monotonic())
-
-
-# Listeners stand on the caller's engine once, not on each connection: that also covers connections already
-# open, and costs nothing for transactions that insert no job.
-_watched: Final[weakref.WeakKeyDictionary[Engine, weakref.WeakSet[Waker]]] = weakref.WeakKeyDictionary()
-
-
-def _watch(engine: Engine, waker: Waker) -> None:
-    wakers = _watched.get(engine)
-    if wakers is None:
-        made: weakref.WeakSet[Waker] = weakref.WeakSet()
-        _listen(engine, made)
-        wakers = _watched.setdefault(
-            engine, made
-        )  # where two come at once, one pair of ears stays without a waker
-    wakers.add(waker)
-
-
-def _listen(engine: Engine, wakers: weakref.WeakSet[Waker]) -> None:
-    def committing(conn: Connection, *_: object) -> None:
-        for waker in list(wakers):
-            waker.committing(conn)
-
-    def rolled_back(conn: Connection, *_: object) -> None:
-        for waker in list(wakers):
-            waker.rolled_back(conn)
-
-    def savepoint(conn: Connection, name: str) -> None:
-        for waker in list(wakers):
-            waker.savepoint(conn, name)
-
-    def rolled_back_to(conn: Connection, name: str, _context: object) -> None:
-        for waker in list(wakers):
-            waker.rolled_back_to(conn, name)
-
-    event.listen(engine, "commit", committing)
-    event.listen(engine, "commit_twophase", committing)
-    event.listen(engine, "rollback", rolled_back)
-    event.listen(engine, "rollback_twophase", rolled_back)
-    event.listen(engine, "savepoint", savepoint)
-    event.listen(engine, "rollback_savepoint", rolled_back_to)

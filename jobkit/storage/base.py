@@ -267,8 +267,14 @@ class Storage(Protocol):
 
     # --- enqueueing
 
-    def insert(self, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
+    def tells(self, rows: Sequence[JobRow]) -> bool:
+        """Whether the statement that inserts these rows can notify a channel as well."""
+        ...
+
+    def insert(self, conn: Connection, rows: Sequence[JobRow], *, tell: str | None = None) -> list[Inserted]:
         """Writes the rows, or finds the unique jobs that are there already; one result per row, in order.
+
+        `tell`: the channel that is notified of the rows' queue with the commit, where `tells` says that it can be.
 
         Works on any driver's connection, in the caller's transaction, which it never commits. On a node's
         autocommit connection a single statement commits by itself, and what takes several (more than the arm

@@ -286,9 +286,11 @@ def execute_directly(conn: Connection, statement: str, parameters: Any) -> list[
     try:
         if conn.dialect.name == "sqlite":
             execute_patiently(cursor, statement, parameters, None)
+            gives_rows = True  # or an empty list
         else:
             cursor.execute(statement, parameters)
-        rows: list[Any] = cursor.fetchall() if cursor.description else []
+            gives_rows = cursor.rownumber is not None  # psycopg makes `description` anew for each question
+        rows: list[Any] = cursor.fetchall() if gives_rows else []
         return rows
     except conn.dialect.loaded_dbapi.Error as error:
         raise as_sqlalchemy(conn, error, statement, parameters) from error

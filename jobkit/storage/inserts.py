@@ -72,23 +72,27 @@ def warn_unconfigured(conn: Connection) -> None:
 class Inserts(StorageArm):
     """`insert` and `visible`; a subclass inserts what is left and says which rows it wrote."""
 
-    def insert(self, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
+    def tells(self, rows: Sequence[JobRow]) -> bool:
+        """See `Storage.tells`."""
+        return False
+
+    def insert(self, conn: Connection, rows: Sequence[JobRow], *, tell: str | None = None) -> list[Inserted]:
         """See `Storage.insert`."""
         if not rows:
             return []
-        if autocommits(conn) and not in_transaction(conn) and self._needs_transaction(rows):
+        if self._needs_transaction(rows) and autocommits(conn) and not in_transaction(conn):
             with atomic(conn):
-                return self._insert(conn, rows)
-        return self._insert(conn, rows)
+                return self._insert(conn, rows, tell)
+        return self._insert(conn, rows, tell)
 
     def _needs_transaction(self, rows: Sequence[JobRow]) -> bool:
         """Whether more than one statement writes."""
         return self.observers.inserted is not None
 
-    def _insert(self, conn: Connection, rows: Sequence[JobRow]) -> list[Inserted]:
+    def _insert(self, conn: Connection, rows: Sequence[JobRow], tell: str | None) -> list[Inserted]:
         with translated(conn):
             if len(rows) == 1 and rows[0].unique_key is None:
-                results = [Inserted(self._insert_plain(conn, rows[0]))]
+                results = [Inserted(self._insert_plain(conn, rows[0], tell))]
             elif all(row.unique_key is None for row in rows):
                 results = [Inserted(id_) for id_ in self._insert_batch(conn, rows, {})[0]]
             else:
@@ -164,8 +168,8 @@ class Inserts(StorageArm):
             observe(conn, new)
 
     @abstractmethod
-    def _insert_plain(self, conn: Connection, row: JobRow) -> int:
-        """Inserts one row without a key; its id."""
+    def _insert_plain(self, conn: Connection, row: JobRow, tell: str | None) -> int:
+        """Inserts one row without a key, and notifies the channel where the arm can; the row's id."""
 
     @abstractmethod
     def _insert_batch(

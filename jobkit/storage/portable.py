@@ -253,7 +253,7 @@ class PortableStorage(Claiming, Inserts, Upkeep, Fleet, RecurringEntries):
     def _needs_transaction(self, rows: Sequence[JobRow]) -> bool:
         return len(rows) > 1 or super()._needs_transaction(rows)
 
-    def _insert_plain(self, conn: Connection, row: JobRow) -> int:
+    def _insert_plain(self, conn: Connection, row: JobRow, tell: str | None) -> int:
         key = conn.execute(insert(self.tables.jobs).values(**_row_values(row))).inserted_primary_key
         assert key is not None
         return int(key[0])

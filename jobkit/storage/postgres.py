@@ -113,6 +113,10 @@ SELECT CAST(b.wanted AS text),
     WHERE j.state = 'executing' AND j.attempted_by = CAST(:node AS text))
 FROM beating AS b
 """
+_INSERT_ONE: Final = (
+    f"INSERT INTO {{jobs}} ({_COLUMNS}) "
+    f"VALUES ({', '.join(_typed(f':{name}', type_) for name, type_ in _ROW.items())}) RETURNING id"
+)
 _GUARD: Final = "WHERE current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
 _CONFLICT: Final = "ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING"
 
@@ -135,7 +139,8 @@ class PostgresStorage(NativeStorage):
             sql(_PRUNE.format(state=state.value, column=column)) for state, column in FINAL_TIMES.items()
         ]
         self._beat: Final = sql(_BEAT)
-        self._insert_one: Final = sql(_insert_one())
+        self._insert_one: Final = sql(_INSERT_ONE)
+        self._insert_and_tell: Final = sql(f"{_INSERT_ONE}, pg_notify(CAST(:channel AS text), queue)")
         self._insert_many: Final = {False: sql(_insert_many("")), True: sql(_insert_many(_GUARD))}
 
     # --- claiming
@@ -216,9 +221,16 @@ class PostgresStorage(NativeStorage):
 
     # --- inserting
 
-    def _insert_plain(self, conn: Connection, row: JobRow) -> int:
+    def tells(self, rows: Sequence[JobRow]) -> bool:
+        """See `Storage.tells`."""
+        return len(rows) == 1 and rows[0].unique_key is None
+
+    def _insert_plain(self, conn: Connection, row: JobRow, tell: str | None) -> int:
         params = {name: getattr(row, name) for name in _ROW}
-        return int(self._insert_one.rows(conn, params)[0][0])
+        if tell is None:
+            return int(self._insert_one.rows(conn, params)[0][0])
+        params["channel"] = tell
+        return int(self._insert_and_tell.rows(conn, params)[0][0])
 
     def _insert_rows(
         self, conn: Connection, rows: Sequence[JobRow], *, guarded: bool
@@ -290,11 +302,6 @@ class PostgresStorage(NativeStorage):
 
     def _moment(self, at: datetime) -> object:
         return at
-
-
-def _insert_one() -> str:
-    values = ", ".join(_typed(f":{name}", type_) for name, type_ in _ROW.items())
-    return f"INSERT INTO {{jobs}} ({_COLUMNS}) VALUES ({values}) RETURNING id"
 
 
 def _insert_many(guard: str) -> str:

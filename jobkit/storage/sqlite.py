@@ -187,7 +187,7 @@ class SQLiteStorage(NativeStorage):
 
     # --- inserting
 
-    def _insert_plain(self, conn: Connection, row: JobRow) -> int:
+    def _insert_plain(self, conn: Connection, row: JobRow, tell: str | None) -> int:
         warn_unconfigured(conn)
         return int(self._insert_one.rows(conn, dict(zip(_ROW, _row_values(row), strict=True)))[0][0])
 

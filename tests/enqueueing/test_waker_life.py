@@ -121,7 +121,7 @@ def test_observers_hear_of_a_wake_up_that_could_not_be_sent(
         raise ConnectionError("no server at password=hunter2")
 
     monkeypatch.setattr(wakeup, "_notify", refuse)
-    app.enqueue(Ping())
+    enqueue_in_a_transaction(app)
 
     until(lambda: ears.events)
     event = ears.events[0]
@@ -140,12 +140,12 @@ def test_a_closed_waker_leaves_no_thread_and_starts_again_when_needed(postgres_u
     app = Jobkit(postgres_url, workers=[Ping])
     app.migrate()
     waker, before = waker_of(app.core), wakers()
-    app.enqueue(Ping())
+    enqueue_in_a_transaction(app)
     assert waker.flush(DEADLINE)
 
     waker.close()
     assert wakers() <= before
-    app.enqueue(Ping())
+    enqueue_in_a_transaction(app)
     assert waker.flush(DEADLINE)
 
     assert len(wakers() - before) == 1
@@ -172,7 +172,7 @@ def test_ML3_the_thread_of_an_app_that_nobody_holds_ends(
     before = wakers()
     app = Jobkit(postgres_url, workers=[Ping])
     app.migrate()
-    app.enqueue(Ping())
+    enqueue_in_a_transaction(app)
     assert wakers() - before
 
     del app

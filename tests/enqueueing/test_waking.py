@@ -166,6 +166,54 @@ def test_DB11_notifications_of_a_burst_are_coalesced(postgres_url: str) -> None:
     app.close()
 
 
+def test_the_last_of_a_burst_is_told_of_as_well(postgres_url: str) -> None:
+    app = Jobkit(postgres_url, workers=[Ping])
+    app.migrate()
+    engine = sa.create_engine(postgres_url)
+    count = sa.select(sa.func.count()).select_from(app.tables.jobs)
+    with listening(app, postgres_url) as conn, engine.connect() as reader:
+        for _ in range(30):
+            app.enqueue(Ping())
+        seen = 0
+        for _ in conn.notifies(timeout=DEADLINE):
+            with reader.begin():
+                seen = reader.execute(count).scalar_one()
+            if seen == 30:
+                break
+    assert seen == 30
+    engine.dispose()
+    app.close()
+
+
+def test_an_insert_of_ones_own_notifies_in_its_own_statement(postgres_url: str) -> None:
+    app = Jobkit(postgres_url, workers=[Ping])
+    app.migrate()
+    with listening(app, postgres_url) as conn:
+        app.enqueue(Ping())
+        assert [n.payload for n in conn.notifies(timeout=DEADLINE, stop_after=1)] == ["pings"]
+    assert not [thread for thread in threading.enumerate() if thread is waker_of(app.core)._thread]
+    app.close()
+
+
+def test_what_waits_to_be_sent_is_not_lost_with_an_insert_that_fails(postgres_url: str) -> None:
+    app = Jobkit(postgres_url, workers=[Ping])
+    app.migrate()
+    waker = waker_of(app.core)
+
+    def fail_with_what_waits() -> None:
+        waker._outbox.add("pings")
+        with waker.along("pings") as channel:
+            assert channel == channel_of(app.config)
+            assert not waker._outbox
+            raise LookupError
+
+    with listening(app, postgres_url) as conn:
+        with pytest.raises(LookupError):
+            fail_with_what_waits()
+        assert [n.payload for n in conn.notifies(timeout=DEADLINE, stop_after=1)] == ["pings"]
+    app.close()
+
+
 @pytest.mark.parametrize(("notify", "expected"), [("after_commit", 1), ("in_statement", 1), ("off", 0)])
 def test_DB11_one_transaction_sends_one_notification_or_none(
     postgres_url: str, notify: str, expected: int
