@@ -17,6 +17,7 @@ from jobkit.jobs import FINAL, INCOMPLETE, JobState
 __all__ = [
     "BARE",
     "FAILING",
+    "OPERATORS",
     "Ago",
     "Compare",
     "Custom",
@@ -49,6 +50,16 @@ Part: TypeAlias = str | int | None
 _PLAIN: Final = re.compile(r"[\w:./@%#;?~!$^'(){}&|+-]+")
 _LITERAL: Final = re.compile(r"-?\d.*|true|false|null|-.*", re.DOTALL)
 _KEY: Final = re.compile(r"[\w-]+")
+
+
+_OR: Final = (
+    "there is no OR between terms; values after a comma are alternatives, as in state:available,scheduled; "
+    "to search for the word itself, put it in quotes"
+)
+_AND: Final = "terms are ANDed anyway; leave this out, or put it in quotes to search for the word itself"
+_NOT: Final = "a minus sign negates, as in -queue:mail; to search for the word itself, put it in quotes"
+OPERATORS: Final = {"OR": _OR, "||": _OR, "|": _OR, "AND": _AND, "&&": _AND, "&": _AND, "NOT": _NOT}
+"""Words of other query languages, and what to say instead."""
 
 
 def quoted(text: str) -> str:
@@ -210,7 +221,7 @@ class Term:
 
 def _bare(text: str) -> str:
     printed = _printed(text)
-    return quoted(text) if ":" in printed and printed[0] != '"' else printed
+    return quoted(text) if text in OPERATORS or (":" in printed and printed[0] != '"') else printed
 
 
 def path_text(path: tuple[Part, ...]) -> str:

@@ -142,11 +142,9 @@ class FleetActions:
     def _told(self, fleet: Fleet, before: QueueRow, after: QueueRow) -> QueueChange:
         had, has = _settings(before), _settings(after)
         capacity = _capacity(fleet, before), _capacity(fleet, after)
-        changed, now_is = _differences(had, has)
-        parts = [f"{name} {_word(changed[name])} -> {_word(now_is[name])}" for name in now_is]
+        text = f"queue {after.name} " + _change_in_words(before, after, fleet)
         if capacity[0] != capacity[1]:
-            parts.append(f"capacity {capacity[0]} -> {capacity[1]}")
-        text = f"queue {after.name}: " + (", ".join(parts) or "nothing changed")
+            text += f"; of its jobs {capacity[1]} may run at once now, {capacity[0]} before"
         return QueueChange(after.name, had, has, *capacity, text)
 
     # -- cron
@@ -299,7 +297,30 @@ def _capacity(fleet: Fleet, row: QueueRow) -> int:
     return sum(row.limit_on(node.node, node.queues[row.name]) for node in fleet.live(row.name))
 
 
-def _word(value: object) -> str:
-    if value in (None, "", {}):
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _change_in_words(before: QueueRow, after: QueueRow, fleet: Fleet) -> str:
+    """`is paused until ...`, `has a limit of 5 on each node (was as configured)`."""
+    if _settings(before) == _settings(after):
+        return f"{_pause_in_words(after, fleet) if after.paused else 'is as it was'}; nothing changed"
+    if (before.limit_override, before.node_limits) != (after.limit_override, after.node_limits):
+        parts = []
+        if before.limit_override != after.limit_override:
+            was = _limit_in_words(before.limit_override)
+            parts.append(f"limit {_limit_in_words(after.limit_override)} on each node (was {was})")
+        for node in sorted({*before.node_limits, *after.node_limits}):
+            old, new = before.node_limits.get(node), after.node_limits.get(node)
+            if old != new:
+                parts.append(f"limit {_limit_in_words(new)} on {node} (was {_limit_in_words(old)})")
+        return "has the " + ", ".join(parts)
+    was = "was paused" if before.paused else "was not paused"
+    return f"{_pause_in_words(after, fleet) if after.paused else 'is resumed'} ({was})"
+
+
+def _pause_in_words(row: QueueRow, fleet: Fleet) -> str:
+    if row.paused_until is None:
+        return "is paused"
+    until = f"{row.paused_until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"is paused until {until}" if row.paused_at(fleet.now) else f"was paused until {until}"
+
+
+def _limit_in_words(limit: int | None) -> str:
+    return "as configured" if limit is None else str(limit)

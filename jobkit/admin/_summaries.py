@@ -6,8 +6,8 @@ Invariant: redacted first, cut afterwards.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Final
 
 from jobkit.admin._facts import Facts, JobError, error_class
@@ -26,6 +26,8 @@ __all__ = ["attempts_of", "error_view", "summary", "timeline_of"]
 
 PREVIEW: Final = 120
 """Characters of args in a list."""
+_SAME: Final = timedelta(seconds=5)
+"""An action and the change that it made are dated one after the other."""
 _PREVIEWED: Final = 32 * 1024
 _MARKERS: Final[tuple[Marker, ...]] = ("orphaned", "stuck", "overdue", "snoozed", "cron", "unique", "paused")
 
@@ -117,22 +119,52 @@ def timeline_of(job: Facts, activity: tuple[AuditEntry, ...]) -> tuple[TimelineE
     return tuple(told)
 
 
+_DONE_BY: Final = {
+    "jobs.insert": "inserted",
+    "jobs.insert_any": "inserted",
+    "jobs.retry": "retried",
+    "jobs.run_now": "made available",
+    "jobs.cancel": "cancelled",
+    "jobs.edit": "edited",
+}
+_ENDED: Final = {
+    JobState.COMPLETED: "attempt {} completed",
+    JobState.DISCARDED: "discarded after attempt {}: it is not tried again",
+    JobState.CANCELLED: "cancelled",
+}
+
+
 def _events(job: Facts, activity: tuple[AuditEntry, ...]) -> Iterator[TimelineEvent]:
-    yield TimelineEvent(job.inserted_at, "inserted", f"inserted into {job.queue}")
+    acts = [entry for entry in activity if entry.result == "ok"]
+    inserted = next((entry for entry in acts if entry.action.startswith("jobs.insert")), None)
+    by = "" if inserted is None else _by(inserted)
+    yield TimelineEvent(job.inserted_at, "inserted", f"inserted into {job.queue}{by}")
     for error in job.errors:
         if error.at is not None:
             text = f"attempt {error.attempt} failed: " + error.text.partition("\n")[0]
             yield TimelineEvent(error.at, "failed", text)
-    for entry in activity:
-        if entry.result == "ok":
-            reason = f" ({entry.reason})" if entry.reason else ""
-            yield TimelineEvent(entry.at, entry.action, f"{entry.action} by {entry.actor}{reason}")
+    for entry in acts:
+        if entry is not inserted:
+            text = f"{_DONE_BY.get(entry.action, entry.action)}{_by(entry)}"
+            yield TimelineEvent(entry.at, entry.action, text)
     if job.attempted_at is not None:
         where = f" on {job.node}" if job.node else ""
         yield TimelineEvent(job.attempted_at, "started", f"attempt {job.attempt} started{where}")
     if job.finished_at is not None:
-        yield TimelineEvent(job.finished_at, job.state.value, job.state.value)
+        if not (job.state is JobState.CANCELLED and _told(acts, "jobs.cancel", job.finished_at)):
+            text = _ENDED[job.state].format(job.attempt)
+            yield TimelineEvent(job.finished_at, job.state.value, text)
     elif job.state is JobState.RETRYABLE:
         yield TimelineEvent(job.scheduled_at, "retry", f"attempt {job.attempt + 1} is due")
-    elif job.scheduled_at > job.inserted_at:
+    elif job.scheduled_at > job.inserted_at and job.attempt == 0:
         yield TimelineEvent(job.scheduled_at, "scheduled", "scheduled for this time")
+
+
+def _by(entry: AuditEntry) -> str:
+    reason = f" ({entry.reason})" if entry.reason else ""
+    return f" by {entry.actor}{reason}"
+
+
+def _told(acts: Iterable[AuditEntry], action: str, at: datetime) -> bool:
+    """Whether an operator's act is this very change of the state."""
+    return any(entry.action == action and abs(entry.at - at) < _SAME for entry in acts)

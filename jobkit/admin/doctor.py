@@ -206,6 +206,10 @@ def _nodes(ctx: CheckContext) -> Iterable[Finding]:
         yield Finding("attention", text, "a deployment is under way, or stopped half-way", "deploy all nodes")
 
 
+def _wait(count: int, text: str = "") -> str:
+    return f"{text or f'{count:,}'} {'job waits' if count == 1 else 'jobs wait'}"
+
+
 def _queues(ctx: CheckContext) -> Iterable[Finding]:
     """Jobs wait where nobody works."""
     views = FleetReads(_context(ctx)).views(_connection(ctx))
@@ -213,7 +217,7 @@ def _queues(ctx: CheckContext) -> Iterable[Finding]:
         waiting = view.available.value + view.scheduled.value + view.retryable.value
         if view.status == "no nodes" and waiting:
             last = f"; {view.last_node} ran it last" if view.last_node else ""
-            text = f"queue {view.name}: {waiting:,} jobs wait, and no live node works on it{last}"
+            text = f"queue {view.name}: {_wait(waiting)}, and no live node works on it{last}"
             yield Finding(
                 "broken",
                 text,
@@ -221,7 +225,7 @@ def _queues(ctx: CheckContext) -> Iterable[Finding]:
                 f"jobkit run --queues {view.name}:10",
             )
         elif view.nodes and not view.paused and view.limit == 0 and waiting:
-            text = f"queue {view.name}: its limit is 0 on every node, {waiting:,} jobs wait"
+            text = f"queue {view.name}: its limit is 0 on every node, {_wait(waiting)}"
             yield Finding(
                 "attention", text, "a limit of 0 claims nothing", f"jobkit queues scale {view.name} 10"
             )
@@ -242,7 +246,7 @@ def _workers(ctx: CheckContext) -> Iterable[Finding]:
     grace = ctx.app.config.unknown_worker_grace
     end = "they wait until a node knows it" if grace is None else f"they are discarded after {span(grace)}"
     for name, count in sorted(missing_workers(context, conn, seen).items()):
-        text = f"worker {name}: {count:,} available jobs, and no live node knows it"
+        text = f"worker {name}: {count:,} available job{'' if count == 1 else 's'}, and no live node knows it"
         yield Finding("broken", text, end, "deploy the code that has it, or cancel them")
 
 
@@ -251,7 +255,7 @@ def _paused(ctx: CheckContext) -> Iterable[Finding]:
         if view.paused and view.available.value:
             by = f" by {view.paused_by}" if view.paused_by else ""
             until = f" until {view.paused_until:%Y-%m-%d %H:%M} UTC" if view.paused_until else ""
-            text = f"queue {view.name} is paused{by}{until}, and {view.available.text} jobs wait"
+            text = f"queue {view.name} is paused{by}{until}, and {_wait(view.available.value, view.available.text)}"
             yield Finding("attention", text, view.reason, f"jobkit queues resume {view.name}")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from jobkit.admin._ast import BARE, Exact, Order, Part, Query, Term, path_text, quoted
+from jobkit.admin._ast import BARE, OPERATORS, Exact, Order, Part, Query, Term, path_text, quoted
 from jobkit.admin._fields import FIELDS, JSON_VALUE, Field, Vocabulary, bare, nearest, path_of
 from jobkit.admin._scan import RawTerm, RawValue, Wrong, scan
 
@@ -106,6 +106,7 @@ def _problem(wrong: Wrong) -> Problem:
 
 def _term(raw: RawTerm, vocabulary: Vocabulary) -> Term:
     if raw.name is None:
+        _refuse_operator(raw)
         return Term(BARE, (bare(raw.values[0]),), raw.negated, (), raw.start, raw.length)
     field, path = _field(raw, raw.name, vocabulary)
     _check_shape(raw, field)
@@ -114,6 +115,14 @@ def _term(raw: RawTerm, vocabulary: Vocabulary) -> Term:
     if field.single:
         _check_sort(raw, values[0])
     return Term(field.name, values, raw.negated, path, raw.start, raw.length)
+
+
+def _refuse_operator(raw: RawTerm) -> None:
+    """Searching for the word `OR` is hardly ever what is meant, and would find next to nothing."""
+    value = raw.values[0]
+    if value.quoted or value.text not in OPERATORS:
+        return
+    raise Wrong(OPERATORS[value.text], raw.start, raw.length, quoted(value.text))
 
 
 def _field(raw: RawTerm, name: str, vocabulary: Vocabulary) -> tuple[Field, tuple[Part, ...]]:

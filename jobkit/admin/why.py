@@ -213,7 +213,8 @@ class _Inquiry:
         if self.job.state is JobState.AVAILABLE and (ahead := self._ahead()):
             many = f"{AHEAD:,} or more jobs" if ahead > AHEAD else f"{ahead:,} job{'s' * (ahead > 1)}"
             text = f"{many} of its queue come before it (by priority, then due time)"
-            yield Cause("behind", text, f"jobkit jobs edit {self.job.id} --priority 0", remark=not limit)
+            first = f"jobkit jobs edit {self.job.id} --priority 0" if self.job.priority > 0 else ""
+            yield Cause("behind", text, first, remark=not limit)
 
     def _by_what(self) -> str:
         """The workers that fill the queue, most first."""

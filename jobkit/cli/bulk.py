@@ -169,7 +169,10 @@ class Bulk:
 
     def _sketch(self, found: Preview) -> None:
         out = self.session.out
-        out.note(f"{found.total.text} jobs match; {found.will_change.text} would be changed")
+        one = found.total.text == "1"
+        out.note(
+            f"{found.total.text} {'job matches' if one else 'jobs match'}; {found.will_change.text} would be changed"
+        )
         for title, counts in (
             ("state", found.by_state),
             ("queue", found.by_queue),

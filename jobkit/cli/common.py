@@ -33,16 +33,21 @@ def _option(*declarations: str, store: Store, **attributes: Any) -> click.Option
     return click.Option(declarations, expose_value=False, callback=take, **attributes)
 
 
+def _choose(session: Session, name: str) -> None:
+    """One format a command; the last of two would win, and be a surprise to the reader of the first."""
+    before = session.given.output.format
+    if before not in (None, name):
+        raise ValueError(f"--{before} and --{name}: give one of them")
+    session.given.output.format = name  # type: ignore[assignment]
+
+
 def _json(session: Session, value: str) -> None:
-    session.given.output.format = "json"
+    _choose(session, "json")
     session.given.output.fields = "" if value == "*" else value
 
 
 def _format(name: str) -> Store:
-    def store(session: Session, value: bool) -> None:
-        session.given.output.format = name  # type: ignore[assignment]
-
-    return store
+    return lambda session, value: _choose(session, name)
 
 
 def _set(session: Session, values: tuple[str, ...]) -> None:
@@ -51,6 +56,7 @@ def _set(session: Session, values: tuple[str, ...]) -> None:
         if not equals or not name.strip():
             raise ValueError(f"{text!r}: expected NAME=VALUE, such as plugins.pruner.batch=500")
         session.given.settings[name.strip()] = value
+        session.given.by_set.add(name.strip())
 
 
 def _attribute(name: str) -> Store:

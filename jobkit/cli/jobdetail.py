@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from jobkit.cli.output import Output
 from jobkit.cli.shapes import plain
 from jobkit.cli.terminal import clean
-from jobkit.cli.words import duration
+from jobkit.cli.words import duration, many
 
 if TYPE_CHECKING:
     from jobkit.admin.views import ErrorView, JobDetail
@@ -50,7 +50,7 @@ def draw_job(out: Output, detail: JobDetail, *, errors: str, whole: bool) -> Non
     for error in shown:
         _error(out, error, whole)
     if len(detail.errors) > len(shown) and errors == "last":
-        out.note(f"{len(detail.errors) - len(shown)} more errors: --errors all")
+        out.note(f"{many(len(detail.errors) - len(shown), 'more error')}: --errors all")
 
 
 def _heading(out: Output, text: str) -> None:
@@ -65,7 +65,7 @@ def _timeline(out: Output, detail: JobDetail) -> None:
     _heading(out, "\ntimeline")
     for event in detail.timeline:
         gap = f"  (+{duration(event.gap)})" if event.gap else ""
-        out.write(f"  {out.time(event.at)}  {event.kind:10} {clean(event.text)}{gap}")
+        out.write(f"  {out.time(event.at)}  {clean(event.text)}{gap}")
 
 
 def _data(out: Output, title: str, value: object) -> None:

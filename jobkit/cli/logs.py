@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 from jobkit.cli.terminal import clean, json_safe
 
-__all__ = ["JsonFormatter", "TextFormatter", "set_up"]
+__all__ = ["JsonFormatter", "TextFormatter", "set_up", "without_repeats"]
 
+AGAIN: Final = 10.0
+REMEMBERED: Final = 1_000
 _FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
@@ -55,6 +59,36 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
         return json_safe(json.dumps(found, ensure_ascii=False, default=str))
+
+
+class Repeats(logging.Filter):
+    """Lets a line pass once in ten seconds: a command may look at the plugins twice, and warn of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it was not said just now."""
+        text = record.getMessage()
+        before = self._said.get(text)
+        if before is not None and record.created - before < AGAIN:
+            return False
+        if len(self._said) > REMEMBERED:
+            self._said.clear()
+        self._said[text] = record.created
+        return True
+
+
+@contextmanager
+def without_repeats(name: str = "jobkit.plugins") -> Iterator[None]:
+    """Within the block this logger says nothing twice in a row."""
+    logger, repeats = logging.getLogger(name), Repeats()
+    logger.addFilter(repeats)
+    try:
+        yield
+    finally:
+        logger.removeFilter(repeats)
 
 
 def set_up(form: Literal["text", "json"], verbose: int, quiet: bool) -> None:

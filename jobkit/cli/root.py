@@ -16,6 +16,7 @@ from jobkit.cli.common import common_options
 from jobkit.cli.errors import Failure, failure_of
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Entry, LazyGroup, _prepared
+from jobkit.cli.logs import without_repeats
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.terminal import clean
 
@@ -127,7 +128,10 @@ class Root(LazyGroup):
         self.__dict__.pop("_common", None)
         self._asked_plugins, self.commands, self.missing = False, {}, lambda name: None
         try:
-            code = super().main(args, prog_name, complete_var, standalone_mode=False, obj=session, **extra)
+            with without_repeats():
+                code = super().main(
+                    args, prog_name, complete_var, standalone_mode=False, obj=session, **extra
+                )
         except BaseException as error:  # noqa: BLE001 - this is where every error becomes an exit code
             code = _outcome(error, session)
         finally:
@@ -158,6 +162,8 @@ def _outcome(error: BaseException, session: Session) -> int:
             if error.code is None
             else ExitCode.FAILED
         )
+    if session.endless and isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return ExitCode.INTERRUPTED
     if session.given.debug and not isinstance(error, (click.UsageError, KeyboardInterrupt, click.Abort)):
         _traceback(error, session)
     failure = failure_of(error, session.database_url)

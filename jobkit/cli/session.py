@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -40,6 +40,8 @@ class Given:
     """The options that every command takes."""
 
     settings: dict[str, object] = field(default_factory=dict)
+    by_set: set[str] = field(default_factory=set)
+    """The settings that came by `--set`, which may have no option of their own."""
     config: str | None = None
     db_timeout: timedelta | None = None
     verbose: int = 0
@@ -56,6 +58,8 @@ class Session:
         self.out = Output(self.given.output)
         self.own_process = False
         """Whether the process ends with the command, as it does outside of tests."""
+        self.endless = False
+        """Whether the command goes on until Ctrl-C, which is then no error."""
 
     def now(self) -> datetime:
         """The wall clock, in UTC."""
@@ -71,7 +75,7 @@ class Session:
             return Config.load(file=self.given.config, command_line=nested(self.given.settings))
         except ConfigError as error:
             if str(error).startswith("command line "):
-                text = str(error).removeprefix("command line ")
+                text = _as_given(str(error).removeprefix("command line "), self.given.by_set)
                 raise CommandError(text, ExitCode.USAGE) from None
             raise
 
@@ -195,6 +199,17 @@ def nested(settings: Mapping[str, object]) -> dict[str, object]:
             at = at.setdefault(table, {})
         at[last] = value
     return tree
+
+
+def _as_given(text: str, by_set: Iterable[str]) -> str:
+    """The error with `--set NAME`, where the setting was given by that."""
+    from jobkit.config import SETTINGS
+
+    for name in by_set:
+        own = SETTINGS[name].option if name in SETTINGS else f"--{re.sub('[._]', '-', name)}"
+        if text.startswith(f"{own}:"):
+            return f"--set {name}{text.removeprefix(own)}"
+    return text
 
 
 def _variable(name: str) -> str:

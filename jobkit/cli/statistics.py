@@ -46,9 +46,9 @@ class Figures:
         return self.ended["discarded"].value / self.finished if self.finished else 0.0
 
     @property
-    def oldest(self) -> timedelta:
-        """For how long the first available job of any queue has waited."""
-        return max((queue.oldest_age for queue in self.queues if queue.oldest_age), default=timedelta(0))
+    def oldest(self) -> timedelta | None:
+        """For how long the first available job of any queue has waited; None where no job waits."""
+        return max((q.oldest_age for q in self.queues if q.oldest_age is not None), default=None)
 
     @property
     def rate(self) -> float:
@@ -83,7 +83,10 @@ METRICS: Final[dict[str, tuple[Callable[[Figures], float], str]]] = {
     "failures": (lambda f: f.failures, "share of jobs that ended as discarded within --since (5%)"),
     "failed": (lambda f: float(f.ended["discarded"].value), "jobs discarded within --since"),
     "finished": (lambda f: float(f.finished), "jobs that ended within --since"),
-    "oldest": (lambda f: f.oldest.total_seconds(), "for how long the first available job has waited (10m)"),
+    "oldest": (
+        lambda f: (f.oldest or timedelta(0)).total_seconds(),
+        "for how long the first available job has waited (10m)",
+    ),
     "available": (_state("available"), "jobs that wait"),
     "scheduled": (_state("scheduled"), "jobs for later"),
     "retryable": (_state("retryable"), "jobs that will be tried again"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from jobkit.cli.errors import CommandError
 from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.session import Session
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.admin.views import JobSummary
@@ -48,7 +49,8 @@ def wait_for(
         if end is not None and time.monotonic() >= end:
             left = sum(state not in FINAL for state in states.values())
             raise CommandError(
-                f"the time is up; {left} of {len(ids)} jobs have not ended", ExitCode.WAIT_TIMEOUT
+                f"the time is up; {left} of {many(len(ids), 'job')} {'has' if left == 1 else 'have'} not ended",
+                ExitCode.WAIT_TIMEOUT,
             )
         time.sleep(pause if end is None else max(0.0, min(pause, end - time.monotonic())))
         pause = min(pause * 1.5, LONGEST_PAUSE)
@@ -72,7 +74,7 @@ def _judge(states: dict[int, str], failed: dict[int, str], goal: str) -> None:
     wrong = failed or ({} if goal == "final" else {j: s for j, s in states.items() if s != "completed"})
     if wrong:
         job, state = next(iter(wrong.items()))
-        more = f" and {len(wrong) - 1} more jobs" if len(wrong) > 1 else ""
+        more = f" and {many(len(wrong) - 1, 'more job')}" if len(wrong) > 1 else ""
         raise CommandError(
             f"job {job}{more}: {state}", ExitCode.FAILED, hint=f"look at it: jobkit jobs show {job}"
         )

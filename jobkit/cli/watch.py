@@ -17,6 +17,7 @@ def watch(session: Session, interval: timedelta | None, draw: Callable[[], None]
     if interval is None:
         draw()
         return
+    session.endless = True
     pause = max(interval.total_seconds(), 0.2)
     while True:
         if session.out.human and sys.stdout.isatty():

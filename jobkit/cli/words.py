@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 
-__all__ = ["absolute", "ago", "duration", "human", "span"]
+__all__ = ["absolute", "ago", "duration", "human", "many", "span"]
 
 
 def duration(value: timedelta) -> str:
@@ -72,3 +72,8 @@ def human(value: object) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
         return ", ".join(human(item) for item in value) or "–"
     return str(value)
+
+
+def many(count: int, what: str) -> str:
+    """`1 job`, `2,000 jobs`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

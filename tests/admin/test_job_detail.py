@@ -61,9 +61,7 @@ def test_a_job_tells_its_story_in_order(app: Core) -> None:
     assert not detail.actions["cancel"].allowed
     assert detail.actions["cancel"].reason == f"job {job_id} is already discarded"
     Actions(app, ADMIN).retry([job_id], reason="again")
-    assert "jobs.retry by ana@host (again)" in [
-        event.text for event in Reads(app, ADMIN).job(job_id).timeline
-    ]
+    assert "retried by ana@host (again)" in [event.text for event in Reads(app, ADMIN).job(job_id).timeline]
 
 
 def test_a_job_that_is_gone_may_have_been_pruned(app: Core) -> None:

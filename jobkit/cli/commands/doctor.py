@@ -87,7 +87,9 @@ def doctor(
     broken = sum(row.level == "broken" for row in rows)
     attention = sum(row.level == "attention" for row in rows)
     if broken or (strict and attention):
-        raise CommandError(f"{broken} broken, {attention} need attention", ExitCode.PROBLEMS)
+        raise CommandError(
+            f"{broken} broken, {attention} need{'s' * (attention == 1)} attention", ExitCode.PROBLEMS
+        )
 
 
 def _rows(session: Session, only: tuple[str, ...], skip: tuple[str, ...], offline: bool) -> Iterator[Row]:

@@ -24,6 +24,7 @@ from jobkit.cli.progress import progress
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam, parse_time
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.admin.results import InsertRequest, InsertResult
@@ -209,7 +210,8 @@ def _types(session: Session, worker: str, unknown: bool) -> Mapping[str, object]
         raise CommandError(
             f"no worker {worker!r} is known here" + (f"; did you mean {near[0]!r}?" if near else ""),
             ExitCode.NOT_FOUND,
-            hint="list them: jobkit workers; to insert it all the same: --unknown",
+            hint="name the module that has it with --import (known ones: jobkit workers), "
+            "or insert it all the same with --unknown",
         )
     try:
         return typing.get_type_hints(cls)
@@ -301,7 +303,7 @@ def _insert(session: Session, batch: Batch, reason: str) -> list[Row]:
         except BaseException:
             if rows:
                 _print(session, rows)
-                session.out.note(f"{len(rows):,} of {total:,} jobs were inserted")
+                session.out.note(f"{len(rows):,} of {many(total, 'job')} were inserted")
             raise
     _print(session, rows)
     return rows

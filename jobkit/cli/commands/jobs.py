@@ -19,6 +19,7 @@ from jobkit.cli.shapes import Field, Shape, plain
 from jobkit.cli.times import DurationParam
 from jobkit.cli.waiting import wait_for
 from jobkit.cli.watch import watch
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +196,7 @@ def _count(session: Session, text: str) -> None:
         return
     session.out.write(found.count.text if session.out.human else str(found.count.value))
     if found.searched is not None and not found.searched.complete:
-        session.out.note(f"of the newest {found.searched.rows:,} rows that were searched")
+        session.out.note(f"of the newest {many(found.searched.rows, 'row')} that were searched")
 
 
 def _list(session: Session, text: str, sort: str | None, cursor: str | None, most: int | None) -> None:
@@ -256,7 +257,7 @@ def _sort(sort: str | None) -> tuple[str | None, bool | None]:
 
 def _empty(page: JobPage | None) -> str:
     if page is not None and page.searched is not None and not page.searched.complete:
-        return f"nothing found in the newest {page.searched.rows:,} rows; search on with --cursor {page.next}"
+        return f"nothing found in the newest {many(page.searched.rows, 'row')}; search on with --cursor {page.next}"
     return "no jobs match"
 
 
@@ -264,7 +265,11 @@ def _footer(page: JobPage | None, count: int) -> str:
     if page is None or page.next is None or not count:
         return ""
     searched = page.searched
-    where = f" in the newest {searched.rows:,} rows" if searched is not None and not searched.complete else ""
+    where = (
+        f" in the newest {many(searched.rows, 'row')}"
+        if searched is not None and not searched.complete
+        else ""
+    )
     return f"{count} shown{where}, more: --cursor {page.next}"
 
 

@@ -29,6 +29,7 @@ from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.terminal import json_safe, line
 from jobkit.cli.times import DurationParam, parse_time
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.admin.views import JobSummary
@@ -130,6 +131,7 @@ def tail(
             f"there is no event {sorted(unknown)[0]!r}", ExitCode.USAGE, hint=", ".join(EVENTS.values())
         )
     show = _line_printer(session)
+    session.endless = True
     last = time.monotonic()
     for change in _changes(session, " ".join(query), since, max(interval.total_seconds(), 0.1)):
         if change is not None and (not wanted or change.event in wanted):
@@ -266,7 +268,7 @@ def export(
             written += 1
             meter.update(written, max(total.count.value, written))
     if output is not None:
-        session.out.note(f"{written:,} jobs in {output}")
+        session.out.note(f"{many(written, 'job')} in {output}")
 
 
 def _all(session: Session, query: str, most: int | None) -> Iterator[JobSummary]:

@@ -16,6 +16,7 @@ from jobkit.cli.exitcodes import ExitCode
 from jobkit.cli.framework import Command, Group
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -86,7 +87,11 @@ def up(
     if check or dry_run:
         session.out.items(APPLIED, pending, empty="nothing is pending")
         if check and pending:
-            raise CommandError(f"{len(pending)} steps are pending", ExitCode.SCHEMA, hint="jobkit migrate")
+            raise CommandError(
+                f"{many(len(pending), 'step')} {'is' if len(pending) == 1 else 'are'} pending",
+                ExitCode.SCHEMA,
+                hint="jobkit migrate",
+            )
         return
     from jobkit.storage import migrations
 
@@ -127,7 +132,7 @@ def down(ctx: click.Context, to: int, plugin: str | None, dry_run: bool, show_sq
     if dry_run or not undone:
         session.out.items(APPLIED, undone, empty="nothing to undo")
         return
-    confirm(session, f"undo {len(undone)} steps; data in what they made is lost", yes=yes)
+    confirm(session, f"undo {many(len(undone), 'step')}; data in what they made is lost", yes=yes)
     from jobkit.storage import migrations
 
     core, owners = session.app, _owners(session.app, plugin)
@@ -245,7 +250,9 @@ def _report(session: Session, word: str, work: object, show_sql: bool) -> None:
         return
     for step in done:
         session.out.note(f"✓ {step.name} {step.version} {word}: {step.title}")
-    session.out.note(f"{len(done)} steps {word} in {seconds:.1f} s" if done else "everything is up to date")
+    session.out.note(
+        f"{many(len(done), 'step')} {word} in {seconds:.1f} s" if done else "everything is up to date"
+    )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam
 from jobkit.cli.watch import watch
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.admin.views import NodeView
@@ -177,7 +178,7 @@ def _tell(
     if len(wanted) > 1 or command == "forget":
         confirm(
             session,
-            f"{command} {len(wanted)} nodes" if len(wanted) != 1 else f"{command} {wanted[0]}",
+            f"{command} {many(len(wanted), 'node')}" if len(wanted) != 1 else f"{command} {wanted[0]}",
             yes=yes,
         )
     changes = [session.actions.command_node(name, command, reason=reason) for name in wanted]

@@ -13,6 +13,7 @@ from jobkit.cli.framework import Command, Group
 from jobkit.cli.output import Output
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape, plain
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.registry import PluginState
@@ -174,4 +175,4 @@ def doctor(ctx: click.Context) -> None:
     found += [{"plugin": "", "problem": text} for text in registry.problems if text not in told]
     session.out.items(DOCTOR, found, empty="all plugins and workers are in order")
     if found:
-        raise CommandError(f"{len(found)} problems with plugins or workers", ExitCode.PROBLEMS)
+        raise CommandError(f"{many(len(found), 'problem')} with plugins or workers", ExitCode.PROBLEMS)

@@ -17,6 +17,7 @@ from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam, parse_time
 from jobkit.cli.watch import watch
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.admin.results import QueueChange
@@ -189,7 +190,7 @@ def pause(
         _would(session, found, "is paused already", "would be paused", paused=True)
         return
     if len(found) > 1:
-        confirm(session, f"pause {len(found)} queues", yes=yes)
+        confirm(session, f"pause {many(len(found), 'queue')}", yes=yes)
     _print(session, [session.actions.pause_queue(view.name, until=end, reason=reason) for view in found])
 
 
@@ -210,7 +211,7 @@ def resume(
         _would(session, found, "is not paused", "would be resumed", paused=False)
         return
     if len(found) > 1:
-        confirm(session, f"resume {len(found)} queues", yes=yes)
+        confirm(session, f"resume {many(len(found), 'queue')}", yes=yes)
     _print(session, [session.actions.resume_queue(view.name, reason=reason) for view in found])
 
 

@@ -20,6 +20,7 @@ from jobkit.cli.progress import progress
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
 from jobkit.cli.times import DurationParam
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
     from jobkit.core import Core
@@ -133,5 +134,5 @@ def _run(session: Session, plugin: str, watching: timedelta = timedelta(0)) -> N
 def _print(session: Session, service: str, changed: int, *, dry_run: bool, seconds: float = 0.0) -> None:
     found = {"service": service, "changed": changed, "dry_run": dry_run, "seconds": round(seconds, 3)}
     word = {"pruner": "deleted", "lifeline": "rescued or discarded", "stager": "made available"}[service]
-    text = f"{changed:,} jobs {'would be ' if dry_run else ''}{word}"
+    text = f"{many(changed, 'job')} {'would be ' if dry_run else ''}{word}"
     session.out.item(ROUND, found, lambda out: out.write(text))

@@ -45,7 +45,12 @@ STATS: Final = Shape(
         Field("inserted", "count", help="jobs inserted within the time"),
         Field("failures", "number", help="the share of those that ended as discarded"),
         Field("rate", "number", help="jobs that ended a minute"),
-        Field("oldest", "seconds", help="for how long the first available job has waited"),
+        Field(
+            "oldest",
+            "seconds",
+            help="for how long the first available job has waited; null where none waits",
+            nullable=True,
+        ),
         Field("nodes", "integer", get=lambda f: sum(not n.stale for n in f.nodes), help="live nodes"),
     ),
     listing=False,
