@@ -83,6 +83,7 @@ def test_a_valid_expression_is_told_in_words(lite: Cli) -> None:
     assert found["next_run"]
 
 
+@pytest.mark.empty_database
 def test_declared_entries_need_no_database(lite: Cli) -> None:
     found = lite.json("cron", "list", "--declared")["items"]
     assert "jobkit_cleanup" in {entry["key"] for entry in found}

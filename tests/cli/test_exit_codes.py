@@ -97,6 +97,7 @@ WITHOUT_DATA: dict[str, tuple[ExitCode, list[str], dict[str, str]]] = {
 
 @pytest.mark.empty_database
 @pytest.mark.parametrize("name", WITHOUT_DATA)
+@pytest.mark.empty_database
 def test_what_is_wrong_around_it_decides_the_exit_code(lite: Cli, name: str) -> None:
     import sqlite3
 

@@ -88,6 +88,8 @@ def test_a_database_that_is_away_is_a_finding(lite: Cli) -> None:
     assert found["database"] == "broken"
 
 
+@pytest.mark.empty_database
+@pytest.mark.empty_database
 def test_offline_asks_no_database(lite: Cli) -> None:
     result = lite("doctor", "--offline", "--json")
     assert "database" not in {row["check"] for row in json.loads(result.stdout)["items"]}

@@ -322,6 +322,7 @@ def test_the_version_and_completion_load_neither_the_database_nor_tables_for_peo
         assert not loaded & {"rich", "alembic", "croniter"}
 
 
+@pytest.mark.empty_database
 def test_help_for_a_topic_comes_without_a_database(lite: Cli) -> None:
     started = time.monotonic()
     for topic in ("times", "output", "exit-codes", "query", "settings"):

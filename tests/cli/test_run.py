@@ -167,6 +167,7 @@ def test_a_check_loads_everything_and_starts_nothing(lite: Cli) -> None:
     assert lite("run", "--check", "--set", "plugins.pruner.batch=0").exit_code == ExitCode.CONFIG
 
 
+@pytest.mark.empty_database
 def test_a_node_refuses_tables_that_are_out_of_date(lite: Cli) -> None:
     import sqlite3
 

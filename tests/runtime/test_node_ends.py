@@ -218,6 +218,7 @@ def test_a_command_in_the_nodes_row_drains_it(app: App) -> None:
 # -- the beginning
 
 
+@pytest.mark.empty_database
 def test_MG2_a_database_without_tables_is_refused_with_the_remedy(postgres_url: str) -> None:
     from jobkit.config import Config
     from jobkit.core import Core
