@@ -15,6 +15,7 @@ from sqlalchemy import func, literal_column, select, text
 
 from jobkit.admin._ast import Exact
 from jobkit.admin._audit_rows import activity_of
+from jobkit.admin._changes import changes_of
 from jobkit.admin._compile import Compiler
 from jobkit.admin._context import Context
 from jobkit.admin._cursor import Cursor, Key, fingerprint
@@ -35,10 +36,13 @@ from jobkit.admin._summaries import attempts_of, error_view, summary, timeline_o
 from jobkit.admin.errors import NotFound
 from jobkit.admin.query import Query, Term
 from jobkit.admin.views import (
+    ChangeCursor,
+    ChangePage,
     Count,
     Facet,
     Facets,
     FacetValue,
+    JobChange,
     JobCount,
     JobDetail,
     JobPage,
@@ -206,13 +210,16 @@ class JobReads:
             assert walk is not None
             return len(searcher.walk(walk, cap, after=(after_id,)).jobs)
 
-    def changes_since(self, query: str, since: datetime, limit: int) -> tuple[JobSummary, ...]:
+    def changes_since(
+        self, query: str, since: datetime, limit: int, cursor: ChangeCursor | None
+    ) -> ChangePage:
         """Matches whose last change is not older."""
         self._context.require("view.jobs", _JOBS)
         with self._context.reading() as conn:
             searcher = self._context.searcher(conn, self._context.query(query))
-            jobs = searcher.changed_since(since, limit)
-            return tuple(summary(job, searcher.around) for job in jobs)
+            found = changes_of(searcher, since, limit, cursor)
+            changes = tuple(JobChange(at, summary(job, searcher.around)) for at, job in found.jobs)
+            return ChangePage(changes, found.next, found.note)
 
 
 class _Pager:

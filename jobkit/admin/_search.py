@@ -21,7 +21,7 @@ from jobkit.admin._cursor import Key
 from jobkit.admin._facts import Facts, columns_of
 from jobkit.admin._fields import MAX_ID
 from jobkit.admin._match import Surroundings, interval, matches
-from jobkit.admin._orders import Base, Walk, base_of, few, state_condition, walk_of
+from jobkit.admin._orders import Base, Walk, base_of, walk_of
 from jobkit.jobs import FINAL, JobState
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _SLICE: Final = 0.15
 """Seconds that one slice should take."""
 _SKEW: Final = timedelta(hours=1)
 """How far apart the clocks of those who insert may be, for ids to grow with the time of insertion."""
-_DISORDER: Final = timedelta(minutes=1)
 _BATCH: Final = 500
 STAGED: Final = frozenset({JobState.SCHEDULED, JobState.RETRYABLE})
 """Rows that are fetched at once where each must be matched again."""
@@ -243,10 +242,18 @@ class Searcher:
         statement = (
             select(*self._columns, *keys)
             .where(walk.base, self.condition, *conditions)
-            .order_by(*(key.desc() if down else key.asc() for key in walk.keys))
+            .order_by(*(key.desc() if down else key.asc() for key in self._ordered(walk)))
             .limit(limit)
         )
         return self.conn.execute(statement).all()
+
+    def _ordered(self, walk: Walk) -> Sequence[ColumnElement[Any]]:
+        """The keys to sort by. The few rows of sparse states are fetched by their own index and sorted: planners would
+        rather walk all the ids there are until enough of them have the right state.
+        """
+        if walk.sparse and walk.by_id and self.base.states != frozenset(JobState):
+            return [walk.keys[0].op("+")(0)]
+        return walk.keys
 
     def ids(self, walk: Walk, limit: int, *, after: Key | None = None) -> tuple[list[int], Key | None]:
         """As `walk`, by id, but the ids alone: nothing of a job is read where its columns decide."""
@@ -314,25 +321,6 @@ class Searcher:
                 high = middle - 1
         return low
 
-    def changed_since(self, since: datetime, limit: int) -> list[Facts]:
-        """Matches that were inserted, started, failed or finished since, the oldest change first."""
-        c = self.compiler.c
-        recent = c.id > (self.id_at(since - _DISORDER) or 0)
-        conditions = [sql_and(recent, c.inserted_at >= since)]
-        running = state_condition(self.compiler, frozenset({JobState.EXECUTING}))
-        conditions.append(sql_and(running, c.attempted_at >= since))
-        for state in sorted(FINAL):
-            ended = c[f"{state.value}_at"] >= since
-            conditions.append(sql_and(state_condition(self.compiler, frozenset({state})), ended))
-        waiting = frozenset({JobState.RETRYABLE})
-        if few(self.conn, self.compiler, waiting):
-            conditions.append(sql_and(state_condition(self.compiler, waiting), c.attempted_at >= since))
-        found: dict[int, Facts] = {}
-        for condition in conditions:
-            rows = select(*self._columns).where(condition, self.condition).limit(limit)
-            found |= {job.id: job for job in self._matched(self.conn.execute(rows).all())}
-        return sorted(found.values(), key=last_change)[:limit]
-
     # -- counting
 
     def tally(self, cap: int) -> Tally:
@@ -374,13 +362,6 @@ class Searcher:
     def key_of(self, walk: Walk, job: Facts) -> Key:
         """The job's place in the order."""
         return tuple(job.row[f"key_{at}"] for at in range(len(walk.keys)))
-
-
-def last_change(job: Facts) -> datetime:
-    """When something last happened to the job, as far as its row tells."""
-    failed = job.errors[-1].at if job.errors else None
-    known = (job.inserted_at, job.attempted_at, job.finished_at, failed)
-    return max(at for at in known if at is not None)
 
 
 def id_range(query: Query) -> tuple[int, int]:

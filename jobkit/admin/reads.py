@@ -20,6 +20,8 @@ from jobkit.admin._system_reads import SystemReads
 from jobkit.admin.query import Parsed
 from jobkit.admin.views import (
     AuditPage,
+    ChangeCursor,
+    ChangePage,
     CronView,
     Facets,
     JobCount,
@@ -110,11 +112,14 @@ class Reads:
         """The jobs of these ids that exist and may be seen (at most 1,000)."""
         return self._jobs.summaries(ids)
 
-    def changes_since(self, query: str, *, since: datetime, limit: int = 500) -> tuple[JobSummary, ...]:
+    def changes_since(
+        self, query: str, *, since: datetime, limit: int = 500, cursor: ChangeCursor | None = None
+    ) -> ChangePage:
         """Jobs that were inserted, started, failed or finished at or after that instant, the oldest change
-        first (`jobs tail`). Raises QueryRefused.
+        first (`jobs tail`), up to `limit` of each kind. `cursor`: the `next` of the page before, with the same
+        query and instant. Raises QueryRefused.
         """
-        return self._jobs.changes_since(query, since, limit)
+        return self._jobs.changes_since(query, since, limit, cursor)
 
     def newer(self, query: str, after_id: int, *, cap: int = 100) -> int:
         """How many matching jobs have a higher id, counted up to `cap`. Raises QueryRefused."""

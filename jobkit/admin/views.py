@@ -34,6 +34,8 @@ __all__ = [
     "AttemptView",
     "AuditEntry",
     "AuditPage",
+    "ChangeCursor",
+    "ChangePage",
     "Count",
     "CronRun",
     "CronView",
@@ -41,6 +43,7 @@ __all__ = [
     "Facet",
     "FacetValue",
     "Facets",
+    "JobChange",
     "JobCount",
     "JobDetail",
     "JobPage",
@@ -276,3 +279,25 @@ class Suggestion:
     length: int
     kind: Literal["qualifier", "value"]
     hint: str = ""
+
+
+ChangeCursor: TypeAlias = Mapping[str, tuple[datetime, int]]
+"""How far the changes of each kind were read: the time and the job of the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """The last change of a job, which its state tells."""
+
+    at: datetime
+    job: JobSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Changes in order of time. `next`: where to go on; None where nothing more had happened."""
+
+    changes: tuple[JobChange, ...]
+    next: ChangeCursor | None
+    note: str = ""
+    """What is left out, if anything is."""

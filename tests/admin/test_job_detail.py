@@ -95,11 +95,55 @@ def test_what_changed_lately_comes_oldest_change_first(app: Core) -> None:
         ),
     )
     reads = Reads(app, ADMIN)
-    changed = [job.id for job in reads.changes_since("", since=ago(minutes=10))]
+    changed = [change.job.id for change in reads.changes_since("", since=ago(minutes=10)).changes]
     assert changed == [ids[0], ids[4], ids[1], ids[2]]
-    assert [job.id for job in reads.changes_since("is:final", since=ago(minutes=10))] == [ids[0]]
+    final = reads.changes_since("is:final", since=ago(minutes=10)).changes
+    assert [change.job.id for change in final] == [ids[0]]
     assert reads.newer("", ids[1]) == 3
     assert reads.newer("state:completed", ids[1], cap=1) == 1
+
+
+def test_the_pages_of_what_changed_leave_out_nothing_and_follow_each_other_in_time(app: Core) -> None:
+    old = ago(hours=3)
+    rows = []
+    for n in range(40):
+        at = ago(minutes=60 - n)
+        rows += [
+            row(state="completed", inserted_at=old, completed_at=at),
+            row(state="discarded", inserted_at=old, discarded_at=at, queue="other"),
+            row(inserted_at=ago(minutes=60 - n, seconds=(n * 7) % 20)),
+            row(state="executing", inserted_at=old, attempted_at=at),
+            row(
+                state="retryable",
+                inserted_at=old,
+                attempted_at=ago(hours=2),  # it ran for an hour and more
+                errors=[error("E: x", 1, at)],
+            ),
+        ]
+    rows.sort(key=lambda values: values["inserted_at"])
+    ids = add(app, *rows)
+    reads, cursor, told = Reads(app, ADMIN), None, []
+    while True:
+        page = reads.changes_since("", since=ago(minutes=60), limit=7, cursor=cursor)
+        told += [(change.at, change.job.id) for change in page.changes]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert sorted(job for _, job in told) == sorted(ids)
+    assert [at for at, _ in told] == sorted(at for at, _ in told)
+
+
+def test_a_page_of_changes_without_a_match_is_not_the_last_one(app: Core) -> None:
+    add(app, *(row(inserted_at=ago(minutes=9), args={"note": f"x{n}"}) for n in range(30)))
+    (last,) = add(app, row(inserted_at=ago(minutes=1), args={"note": "wanted"}))
+    reads, cursor, found = Reads(app, ADMIN), None, []
+    while True:
+        page = reads.changes_since('"wanted"', since=ago(minutes=10), limit=5, cursor=cursor)
+        found += [change.job.id for change in page.changes]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert found == [last]
 
 
 def test_completion_offers_qualifiers_then_values(app: Core) -> None:

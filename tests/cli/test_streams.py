@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jobkit.admin.reads import Reads
-from jobkit.admin.views import JobSummary
+from jobkit.admin.views import ChangePage
 from jobkit.cli.exitcodes import ExitCode
 from tests.cli import samplejobs
 from tests.cli.support import STATES, Cli, Seeded, put, wait_until
@@ -33,7 +33,7 @@ def test_tail_prints_a_line_for_each_change(
 ) -> None:
     app, look, looks = cli.app(), Reads.changes_since, 0
 
-    def look_and_change(reads: Reads, query: str, **given: Any) -> tuple[JobSummary, ...]:
+    def look_and_change(reads: Reads, query: str, **given: Any) -> ChangePage:
         nonlocal looks
         found, looks = look(reads, query, **given), looks + 1
         if looks == 1:

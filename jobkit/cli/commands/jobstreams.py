@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["SHAPES", "export", "tail"]
 
 PAGE: Final = 200
-MOST: Final = 50_000
 OVERLAP: Final = timedelta(seconds=5)
 """How far back each look reaches: changes become visible in another order than they are dated."""
 REMEMBERED: Final = 50_000
@@ -148,36 +147,22 @@ def _changes(session: Session, query: str, since: datetime, pause: float) -> Ite
     from jobkit.admin.errors import QueryRefused
 
     seen: OrderedDict[tuple[int, str, datetime], None] = OrderedDict()
-    begin, limit = since, PAGE
+    begin, cursor, told = since, None, ""
     while True:
         try:
-            found = session.reads.changes_since(query, since=since, limit=limit)
+            page = session.reads.changes_since(query, since=since, limit=PAGE, cursor=cursor)
         except QueryRefused as error:
             raise CommandError(problem_text(query, error.problems), ExitCode.USAGE) from None
-        changes = [_change(job) for job in found]
-        fresh = [change for change in changes if change.at >= begin and _first(seen, change)]
-        yield from sorted(fresh, key=lambda change: change.at)
-        if len(found) < limit:
-            since, limit = max(since, session.now() - OVERLAP), PAGE
+        if page.note != told:
+            session.out.warn(page.note)
+            told = page.note
+        found = [Change(change.at, EVENTS[str(change.job.state)], change.job) for change in page.changes]
+        yield from (change for change in found if change.at >= begin and _first(seen, change))
+        cursor = page.next
+        if cursor is None:
+            since = max(since, session.now() - OVERLAP)
             yield None
             time.sleep(pause)
-        elif limit < MOST:
-            limit *= 4  # whatever did not fit must not be passed over
-        else:
-            since, limit = max(changes[-1].at, since + timedelta(microseconds=1)), PAGE
-
-
-def _change(job: JobSummary) -> Change:
-    state = str(job.state)
-    at = {
-        "available": job.inserted_at,
-        "scheduled": job.inserted_at,
-        "executing": job.attempted_at,
-        "retryable": job.attempted_at + job.duration
-        if job.attempted_at and job.duration
-        else job.attempted_at,
-    }.get(state, job.finished_at)
-    return Change(at or job.inserted_at, EVENTS[state], job)
 
 
 def _first(seen: OrderedDict[tuple[int, str, datetime], None], change: Change) -> bool:
