@@ -18,9 +18,9 @@ from jobkit.admin._context import Context
 from jobkit.admin._operation_rows import operation_rows
 from jobkit.admin._orders import state_condition
 from jobkit.admin.errors import NotFound
-from jobkit.admin.views import OperationView, PluginView, WorkerView
+from jobkit.admin.views import Count, OperationView, PluginView, WorkerFigures, WorkerView
 from jobkit.hookspecs import Resource
-from jobkit.jobs import JobState
+from jobkit.jobs import FINAL, JobState
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -32,6 +32,8 @@ __all__ = ["LIVE_FOR", "SystemReads", "missing_workers"]
 LIVE_FOR: Final = timedelta(minutes=2)
 """Nodes publish their workers each minute at least."""
 SAMPLE: Final = 20_000
+FIGURED: Final = 20_000
+"""Finished jobs of each final state that figures by worker are made of."""
 
 
 def missing_workers(context: Context, conn: Connection, seen: Mapping[str, datetime]) -> dict[str, int]:
@@ -95,6 +97,39 @@ class SystemReads:
             if view.name == name:
                 return view
         raise NotFound(f"no node has published a worker {name!r}, and no job waits for one")
+
+    def worker_figures(self, since: timedelta) -> dict[str, WorkerFigures]:
+        """By worker name; from the newest `FIGURED` jobs that ended in each way."""
+        context = self._context
+        context.require("view.jobs", Resource("worker"))
+        with context.reading() as conn:
+            counted = {state: self._ended(conn, state, context.now - since) for state in sorted(FINAL)}
+        names = {name for counts, _ in counted.values() for name in counts}
+        return {
+            name: WorkerFigures(
+                **{
+                    state.value: Count(counts.get(name, 0), "exact" if whole else "at_least")
+                    for state, (counts, whole) in counted.items()
+                }
+            )
+            for name in sorted(names)
+        }
+
+    def _ended(self, conn: Connection, state: JobState, since: datetime) -> tuple[dict[str, int], bool]:
+        """How many of each worker, and whether all were looked at."""
+        searcher = self._context.searcher(conn, Query())
+        c = searcher.compiler.c
+        ended = c[f"{state.value}_at"]
+        newest = (
+            select(c.worker)
+            .where(state_condition(searcher.compiler, frozenset({state})), ended >= since, searcher.condition)
+            .order_by(ended.desc(), c.id.desc())
+            .limit(FIGURED + 1)
+            .subquery()
+        )
+        rows = conn.execute(select(newest.c.worker, func.count()).group_by(newest.c.worker))
+        counts = {name: int(count) for name, count in rows}
+        return counts, sum(counts.values()) <= FIGURED
 
     # -- plugins
 

@@ -175,6 +175,15 @@ class WorkerView:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """How many jobs of a worker became final within a time."""
+
+    completed: Count
+    discarded: Count
+    cancelled: Count
+
+
+@dataclass(frozen=True, slots=True)
 class PluginView:
     """A plugin as this process found it, and its last ticks on each live node."""
 

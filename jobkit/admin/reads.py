@@ -35,6 +35,7 @@ from jobkit.admin.views import (
     SortChoice,
     StateCounts,
     Suggestion,
+    WorkerFigures,
     WorkerView,
 )
 from jobkit.admin.why import Explanation, explain
@@ -162,6 +163,12 @@ class Reads:
     def worker(self, name: str) -> WorkerView:
         """One worker. Raises NotFound."""
         return self._system.worker(name)
+
+    def worker_figures(self, since: timedelta = timedelta(hours=24)) -> dict[str, WorkerFigures]:
+        """How many jobs of each worker became final within that time; from the newest 20,000 of each final
+        state, and said to be so where there are more.
+        """
+        return self._system.worker_figures(since)
 
     def plugins(self) -> tuple[PluginView, ...]:
         """The plugins of this process with what live nodes say of them."""

@@ -24,6 +24,7 @@ from jobkit.admin._system_views import (
     QueueNode,
     QueueStatus,
     QueueView,
+    WorkerFigures,
     WorkerView,
 )
 from jobkit.admin.query import Problem
@@ -62,6 +63,7 @@ __all__ = [
     "StateCounts",
     "Suggestion",
     "TimelineEvent",
+    "WorkerFigures",
     "WorkerView",
 ]
 

@@ -71,13 +71,19 @@ Errors go to stderr, with --json as {"error": {"code", "message", "hint"}}. See:
     examples=[
         ("jobkit help jobs retry", "Help on a command."),
         ("jobkit help exit-codes", "What each exit code means."),
+        ("jobkit help man > jobkit.1", "The manual page, for `man ./jobkit.1`."),
     ],
 )
 @click.argument("words", nargs=-1)
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Help on a command, or on a topic: exit-codes, settings, query, times, output."""
+    """Help on a command, or on a topic: exit-codes, settings, query, times, output; man prints the manual page."""
     session = session_of(ctx)
+    if words == ("man",):
+        from jobkit.cli.manpage import manual
+
+        session.out.write(manual(ctx.find_root()).rstrip())
+        return
     topic = TOPICS.get(" ".join(words))
     if topic is not None:
         topic(session)

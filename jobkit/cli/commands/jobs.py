@@ -19,6 +19,7 @@ from jobkit.cli.shapes import Field, Shape, plain
 from jobkit.cli.times import DurationParam
 from jobkit.cli.waiting import wait_for
 from jobkit.cli.watch import watch
+from jobkit.cli.weblinks import open_job, open_list, web_options
 from jobkit.cli.words import many
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def filters(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--all", "all_", is_flag=True, help="All pages.")
 @click.option("--count", is_flag=True, help="Only how many match.")
 @click.option("--watch", "interval", type=DurationParam(), metavar="DURATION", help="Again and again.")
+@web_options
 @click.pass_context
 def list_(
     ctx: click.Context,
@@ -175,12 +177,16 @@ def list_(
     all_: bool,
     count: bool,
     interval: timedelta | None,
+    web: bool,
+    web_at: str,
 ) -> None:
     """List jobs that match QUERY, newest first unless their state has a better order."""
     session = session_of(ctx)
     terms = {"state": state, "queue": queue, "worker": worker, "tag": tag, "node": node, "error": error}
     text = query_of(session, query, since=since, until=until, **terms)
-    if count:
+    if web:
+        open_list(session, web_at, text)
+    elif count:
         watch(session, interval, lambda: _count(session, text))
     else:
         most = None if all_ else limit
@@ -290,12 +296,25 @@ def _footer(page: JobPage | None, count: int) -> str:
     help="All frames, or those outside of libraries.",
 )
 @click.option("--args", "only_args", is_flag=True, help="Only the args, as JSON.")
+@web_options
 @click.pass_context
-def show(ctx: click.Context, ids: tuple[str, ...], errors: str, traceback: str, only_args: bool) -> None:
+def show(
+    ctx: click.Context,
+    ids: tuple[str, ...],
+    errors: str,
+    traceback: str,
+    only_args: bool,
+    web: bool,
+    web_at: str,
+) -> None:
     """Show jobs in full. Secrets are redacted."""
     import json
 
     session = session_of(ctx)
+    if web:
+        for job_id in parse_ids(ids):
+            open_job(session, web_at, job_id)
+        return
     found, missing = _details(session, parse_ids(ids))
     if only_args:
         for detail in found:

@@ -47,27 +47,62 @@ _dry = click.option("--dry-run", is_flag=True, help="Only count.")
     examples=[
         ("jobkit prune", "Delete what is older than prune_after."),
         ("jobkit prune --older-than 1d --dry-run", "How many would it be?"),
+        ("jobkit prune --state completed --older-than 1h", "Keep the failures longer."),
     ],
 )
 @click.option("--older-than", type=DurationParam(), metavar="DURATION", help="Instead of prune_after.")
 @click.option("--batch", type=click.IntRange(1, 100_000), metavar="N", help="Rows a statement.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(["completed", "cancelled", "discarded"]),
+    help="Only jobs in this state; may be repeated.",
+)
 @_dry
 @click.pass_context
-def prune(ctx: click.Context, older_than: timedelta | None, batch: int | None, dry_run: bool) -> None:
+def prune(
+    ctx: click.Context,
+    older_than: timedelta | None,
+    batch: int | None,
+    states: tuple[str, ...],
+    dry_run: bool,
+) -> None:
     """Delete jobs that became final longer ago than prune_after."""
     session = session_of(ctx)
     if older_than is not None:
+        if older_than <= timedelta(0):
+            raise CommandError("--older-than: expected more than 0s", ExitCode.USAGE)
         session.given.settings["prune_after"] = f"{older_than.total_seconds():f}s"
     if batch is not None:
         session.given.settings["plugins.pruner.batch"] = batch
     after = session.app.config.prune_after
     if after is None:
         raise CommandError("prune_after is never", ExitCode.USAGE, hint="say how old: --older-than 7d")
+    which = f"state:{','.join(states)}" if states else "is:final"
+    query = f"{which} finished:>{int(after.total_seconds())}s"
     if dry_run:
-        count = session.reads.count(f"is:final finished:>{int(after.total_seconds())}s")
+        count = session.reads.count(query)
         _print(session, "pruner", count.count.value, dry_run=True)
-        return
-    _run(session, "pruner")
+    elif states:
+        _delete(session, query)
+    else:
+        _run(session, "pruner")
+
+
+def _delete(session: Session, query: str) -> None:
+    """The pruner knows no states, so these jobs are deleted as an operator would do it: audited, chunk by chunk."""
+    from jobkit.admin.results import Matching
+
+    started = time.monotonic()
+    operation = session.actions.start("delete", Matching(query), reason="prune")
+    with progress(session, "pruning") as meter:
+        ended = session.actions.run_operation(operation.id, progress=lambda view: meter.update(view.handled))
+    _print(session, "pruner", ended.done, dry_run=False, seconds=time.monotonic() - started)
+    if ended.failed or ended.error:
+        raise CommandError(
+            f"{many(ended.failed, 'job')} could not be deleted: {ended.error}", ExitCode.PARTLY
+        )
 
 
 @click.command(cls=Command, examples=[("jobkit stage", "Make due jobs available now.")])

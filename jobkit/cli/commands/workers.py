@@ -16,9 +16,10 @@ from jobkit.cli.framework import Command, Group
 from jobkit.cli.output import Output
 from jobkit.cli.session import Session, session_of
 from jobkit.cli.shapes import Field, Shape
+from jobkit.cli.words import many
 
 if TYPE_CHECKING:
-    from jobkit.admin.views import WorkerView
+    from jobkit.admin.views import WorkerFigures, WorkerView
     from jobkit.registry import Registry, WorkerEntry
     from jobkit.workers import Worker
 
@@ -46,6 +47,7 @@ class Row:
     seen_at: datetime | None = None
     live: bool = False
     missing: bool = False
+    figures: WorkerFigures | None = None
 
     @property
     def status(self) -> str:
@@ -55,6 +57,17 @@ class Row:
         if self.missing:
             return "missing"
         return "registered" if self.registered else "seen"
+
+
+def _figure(state: str, column: str) -> Field:
+    return Field(
+        f"{state}_24h",
+        "count",
+        get=lambda w: getattr(w.figures, state, None),
+        help=f"jobs that ended as {state} within 24 hours; null where the database was not asked",
+        column=column,
+        nullable=True,
+    )
 
 
 _STYLES: Final = {"broken": "red", "missing": "red", "seen": "dim"}
@@ -91,6 +104,7 @@ _FIELDS: Final = (
     Field("live", "boolean", help="whether a living node published it"),
     Field("seen_at", "time", help="when a node last published it", nullable=True),
     Field("missing", "boolean", help="whether jobs wait for it and no living node has it"),
+    *(_figure(state, column) for state, column in (("completed", "done 24h"), ("discarded", "failed 24h"))),
     Field("error", help="why it cannot be imported here"),
 )
 LIST: Final = Shape("workers.list", _FIELDS, title="Workers")
@@ -124,7 +138,8 @@ def list_(ctx: click.Context, only: str | None, missing: bool) -> None:
     found = [row for row in rows if not missing or row.missing]
     session.out.items(LIST, found, empty="no worker is missing" if missing else "no workers are known")
     if missing and found:
-        raise CommandError(f"{len(found)} workers are missing", ExitCode.PROBLEMS)
+        verb = "is" if len(found) == 1 else "are"
+        raise CommandError(f"{many(len(found), 'worker')} {verb} missing", ExitCode.PROBLEMS)
 
 
 @workers.command(
@@ -152,9 +167,17 @@ def _draw(out: Output, row: Row) -> None:
 
 def _rows(session: Session, only: str | None, *, needs_database: bool) -> list[Row]:
     registered = {} if only == "seen" else _registered(session.app.registry)
-    seen = {} if only == "registered" else _seen(session, needs_database)
+    if only == "registered":
+        return [registered[name] for name in sorted(registered)]
+    seen, figures = _seen(session, needs_database)
     names = sorted({*registered, *seen})
-    return [_merged(name, registered.get(name), seen.get(name)) for name in names]
+    rows = [_merged(name, registered.get(name), seen.get(name)) for name in names]
+    if figures is None:
+        return rows
+    from jobkit.admin.views import Count, WorkerFigures
+
+    none = WorkerFigures(Count(0), Count(0), Count(0))
+    return [replace(row, figures=figures.get(row.name, none)) for row in rows]
 
 
 def _registered(registry: Registry) -> dict[str, Row]:
@@ -199,15 +222,15 @@ def _first_line(cls: type[Worker]) -> str:
     return "" if not lines or lines[0].startswith(f"{cls.__name__}(") else lines[0]
 
 
-def _seen(session: Session, needed: bool) -> dict[str, WorkerView]:
+def _seen(session: Session, needed: bool) -> tuple[dict[str, WorkerView], dict[str, WorkerFigures] | None]:
     """What the database knows; where it cannot be asked, that is a remark unless it is needed."""
     try:
-        return {view.name: view for view in session.reads.workers()}
+        return {view.name: view for view in session.reads.workers()}, session.reads.worker_figures()
     except Exception as error:
         if needed:
             raise
         session.out.note(f"only what is installed here: {session.redact(failure_of(error).message)}")
-        return {}
+        return {}, None
 
 
 def _merged(name: str, row: Row | None, view: WorkerView | None) -> Row:
