@@ -1,10 +1,13 @@
 # Everything starts here. `make demo` and `make test` need Python 3.11+ and make, nothing else.
+# Many quick tests wait for processes of their own, so one more runs at a time than there are cores.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 DB ?= sqlite
 DIR ?= .
 WORKERS ?= auto
+# Compiled modules are kept, whatever the environment says: tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .PHONY: demo test test-all test-slow lint typecheck format bench clean
@@ -12,6 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 demo: .demo/$(DB).stamp
 	.demo/venv/bin/python examples/demo.py --db $(DB) "$(DIR)"
 
+test: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 test: $(VENV)/stamp
 	$(PYTEST) $(ARGS)
 

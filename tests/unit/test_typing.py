@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parent.parent / "typing"
 GOOD = SAMPLES / "good.py"
 BAD = SAMPLES / "bad.py"
@@ -45,12 +47,10 @@ def test_mypy_refuses_exactly_the_mistakes(cache: Path) -> None:
     assert found == refused(BAD)
 
 
-@pytest.mark.slow
 def test_pyright_strict_accepts_what_users_write() -> None:
     assert "0 errors" in pyright(GOOD)
 
 
-@pytest.mark.slow
 def test_pyright_refuses_exactly_the_mistakes() -> None:
     found = {int(line) for line in re.findall(r"bad\.py:(\d+):\d+ - error", pyright(BAD))}
     assert found == refused(BAD)
