@@ -7,7 +7,6 @@ against the node's, and named stale only where both could agree.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -365,11 +364,15 @@ class _Waiting:
 
     def _count_staged(self) -> tuple[Mapping[tuple[str, JobState], int], bool]:
         c = self._compiler.c
-        rows = self._conn.execute(
+        first = (
             select(c.queue, c.state)
             .where(state_condition(self._compiler, _STAGED), self._scope)
             .order_by(c.scheduled_at, c.id)
             .limit(CAP + 1)
-        ).all()
-        counted = Counter((queue, JobState(state)) for queue, state in rows[:CAP])
-        return counted, len(rows) > CAP
+            .subquery()
+        )
+        rows = self._conn.execute(
+            select(first.c.queue, first.c.state, func.count()).group_by(first.c.queue, first.c.state)
+        )
+        counted = {(queue, JobState(state)): int(count) for queue, state, count in rows}
+        return counted, sum(counted.values()) > CAP
