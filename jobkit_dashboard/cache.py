@@ -1,7 +1,7 @@
 """Numbers that are shared between viewers for a moment.
 
-Invariant: a sample that took long is taken seldom (by default at most a twentieth of the time goes into it), by one thread
-at a time, and always knows its age.
+Invariant: a sample that took long is taken seldom (by default at most a twentieth of the time goes into it), by one
+thread at a time, and always knows its age.
 """
 
 from __future__ import annotations

@@ -103,10 +103,18 @@ def duration(value: timedelta | float | None) -> str:
     return "–"
 
 
+_SPAN: Final = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+"""How Python prints a span of time."""
+
+
 def plain(value: object) -> str:
     """A setting's value in words."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    span = _SPAN.fullmatch(value) if isinstance(value, str) else None
+    if span is not None:
+        days, hours, minutes, seconds = (float(part or 0) for part in span.groups())
+        value = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     return duration(value) if isinstance(value, timedelta) else str(value)
 
 

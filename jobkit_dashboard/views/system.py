@@ -7,6 +7,7 @@ from jobkit_dashboard.context import Context
 from jobkit_dashboard.extend import GoTo, PluginPage
 from jobkit_dashboard.prefs import CHOICES, zones
 from jobkit_dashboard.replies import Cookie, Page, Redirect, Reply
+from jobkit_dashboard.text import plain
 from jobkit_dashboard.times import parse_local
 from jobkit_dashboard.version import version
 
@@ -57,7 +58,7 @@ def settings_page(ctx: Context) -> Page:
         ("jobkit", version()),
         ("SQLAlchemy", sqlalchemy_version),
         ("Database", ctx.app.dialect),
-        ("Finished jobs are kept", str(ctx.app.config.prune_after or "for ever")),
+        ("Finished jobs are kept", plain(ctx.app.config.prune_after or "for ever")),
         ("Redaction", "OFF" if ctx.app.config.redaction.off else "on"),
     ]
     if ctx.may("view.plugins"):
