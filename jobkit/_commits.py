@@ -33,19 +33,18 @@ class Commit:
     transaction: RootTransaction | None
     began: float = field(default_factory=time.monotonic)
     due: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.due = self.began + FIRST_PAUSE
+    looks: int = 0
 
     @property
     def ended(self) -> bool:
         """Whether the call that commits has come back, with or without success. Costs no statement."""
         return self.transaction is None or not self.transaction.is_active
 
-    def postpone(self, now: float) -> bool:
+    def postpone(self, now: float, *, until: float = 0.0) -> bool:
         """Look again later; False where this has gone on for too long."""
+        self.looks += 1
         taken = now - self.began
-        self.due = now + max(FIRST_PAUSE, taken / 8)
+        self.due = max(now + FIRST_PAUSE, now + taken / 8, until)
         return taken < PATIENCE
 
 

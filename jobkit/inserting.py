@@ -7,9 +7,8 @@ rows that have committed. Whatever is wrong with a job is found before the first
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
@@ -21,14 +20,9 @@ from jobkit._prepare import new_job, prepare
 from jobkit.core import Core, current_core
 from jobkit.errors import EnqueueConflict
 from jobkit.jobs import Inserted, JobOptions, JobRow, JobState, NewJob
-from jobkit.storage.engine import (
-    atomic,
-    autocommits,
-    in_transaction,
-    is_stale,
-    node_connection,
-)
+from jobkit.storage.engine import atomic, autocommits, in_transaction
 from jobkit.storage.faults import DEADLINE, passing, pauses, retrying
+from jobkit.storage.kept import kept_connections
 from jobkit.wakeup import waker_of
 from jobkit.workers import Worker
 
@@ -249,7 +243,7 @@ def _insert_own(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
 def _insert_telling(core: Core, rows: Sequence[JobRow], channel: str | None) -> list[Inserted]:
     """The statement that inserts notifies as well: one round trip."""
     storage = core.storage
-    with _connections_of(core).borrowed() as conn:
+    with kept_connections(core).borrowed() as conn:
         if not storage.observed:
             return storage.insert(conn, rows, tell=channel)
         with atomic(conn):
@@ -259,7 +253,7 @@ def _insert_telling(core: Core, rows: Sequence[JobRow], channel: str | None) -> 
 def _insert_and_notify(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
     storage, inside = core.storage, core.config.notify == "in_statement"
     with (
-        _connections_of(core).borrowed() as conn,
+        kept_connections(core).borrowed() as conn,
         _one_transaction(conn, needed=storage.observed or inside or len(rows) > 1),
     ):
         inserted = storage.insert(conn, rows)
@@ -275,58 +269,6 @@ def _one_transaction(conn: Connection, *, needed: bool) -> Iterator[None]:
             yield
     else:
         yield
-
-
-class _Connections:
-    """A few autocommit connections, kept open: half the cost of a single insert is opening a transaction for it."""
-
-    KEPT = 4
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._pid = os.getpid()
-        self._free: list[Connection] = []
-        self._closed = False
-
-    @contextmanager
-    def borrowed(self) -> Iterator[Connection]:
-        """One connection for one insert. What an error leaves behind is thrown away, not kept."""
-        conn = self._take()
-        try:
-            yield conn
-        except BaseException:
-            with suppress(Exception):
-                conn.invalidate()
-            with suppress(Exception):
-                conn.close()
-            raise
-        if len(self._free) < self.KEPT and os.getpid() == self._pid and not self._closed:
-            self._free.append(conn)
-        else:
-            conn.close()
-
-    def _take(self) -> Connection:
-        if os.getpid() != self._pid:  # a fork never uses its parent's connections
-            self._free, self._pid = [], os.getpid()
-        while self._free:
-            with suppress(IndexError):
-                conn = self._free.pop()
-                if not is_stale(conn):
-                    return conn
-                with suppress(Exception):
-                    conn.invalidate()
-        return node_connection(self._engine, autocommit=True)
-
-    def close(self) -> None:
-        """Close all; what is in use is closed when it comes back."""
-        self._closed = True
-        while self._free:
-            with suppress(Exception):
-                self._free.pop().close()
-
-
-def _connections_of(core: Core) -> _Connections:
-    return core.once("inserting", lambda: _Connections(core.engine))
 
 
 # -- the way to the row

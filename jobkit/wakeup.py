@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from jobkit._commits import Commit, Transactions
 from jobkit._forks import in_children
@@ -30,8 +30,9 @@ from jobkit.clock import Clock
 from jobkit.config import Config
 from jobkit.events import Event, WakeFailed, WakeSent
 from jobkit.storage.base import Storage
-from jobkit.storage.engine import node_connection
-from jobkit.storage.kept import KeptConnection
+from jobkit.storage.kept import kept_connections
+from jobkit.storage.notices import Notices, notify, payload_of
+from jobkit.storage.schema import Tables
 
 __all__ = ["Waker", "channel_of", "waker_of"]
 
@@ -41,7 +42,6 @@ SPACING: Final = 0.004
 """Seconds between two notifications of a busy process: what comes in between is sent as one."""
 GRACE: Final = 0.001
 """Seconds that the thread leaves to the next insert, which may send it for nothing."""
-MAX_PAYLOAD: Final = 7_000
 EXIT_FLUSH: Final = 0.2
 """Seconds that all wakers together have when the interpreter ends."""
 LOOK_AROUND: Final = 30.0
@@ -60,6 +60,8 @@ class WakerHost(Protocol):
     def dialect(self) -> str: ...
     @property
     def engine(self) -> Engine: ...
+    @property
+    def tables(self) -> Tables: ...
     @property
     def storage(self) -> Storage: ...
     @property
@@ -158,7 +160,7 @@ class Waker:
         commit.
         """
         if conn.dialect.name == "postgresql":
-            _notify(conn, channel_of(self._host.config), queues)
+            notify(conn, channel_of(self._host.config), payload_of(queues))
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything known so far was sent; False where that took longer than `timeout`
@@ -227,12 +229,8 @@ class Waker:
     # -- the thread
 
     def _run(self) -> None:
-        line = KeptConnection(lambda: node_connection(self._host.engine, autocommit=True))
-        try:
-            while self._wait():
-                self._round(line)
-        finally:
-            line.drop()
+        while self._wait():
+            self._round()
 
     def _wait(self) -> bool:
         """Sleep until something is due; False where the waker was closed, or its app is gone."""
@@ -263,54 +261,71 @@ class Waker:
             moments.append(self._send_at + GRACE)
         return min(moments, default=math.inf)
 
-    def _round(self, line: KeptConnection) -> None:
+    def _round(self) -> None:
         now = time.monotonic()
         with self._lock:
             due = [commit for commit in self._commits if commit.due <= now]
             self._commits = [commit for commit in self._commits if commit.due > now]
-        ended = [commit for commit in due if commit.ended]
-        self._look_again([commit for commit in due if not commit.ended], now)
+        ended = [commit for commit in due if commit.ended or not commit.looks]
+        self._look_again([commit for commit in due if commit not in ended], now)
+        sends = bool(self._outbox) and now >= self._send_at
+        if not ended and not sends:
+            return
         try:
-            if ended:
-                self._confirm(line, ended, now)
-            if now >= self._send_at:
-                self._send(line)
+            with kept_connections(self._host).borrowed() as conn:
+                if ended:
+                    self._confirm(conn, ended, now)
+                if now >= self._send_at:
+                    self._send(conn)
+            self._failures = 0
         except Exception as error:  # noqa: BLE001 - a hint may fail in any way
-            line.drop()
             self._failed(error)
+            self._look_again(ended, now, until=self._send_at)
 
-    def _look_again(self, commits: Iterable[Commit], now: float) -> None:
+    def _look_again(self, commits: Iterable[Commit], now: float, *, until: float = 0.0) -> None:
         with self._lock:
-            self._commits.extend(commit for commit in commits if commit.postpone(now))
+            self._commits.extend(commit for commit in commits if commit.postpone(now, until=until))
 
-    def _confirm(self, line: KeptConnection, commits: list[Commit], now: float) -> None:
+    def _confirm(self, conn: Connection, commits: list[Commit], now: float) -> None:
         """Wake for those whose row is visible by now; the others are looked for again, for a while."""
-        seen = self._host.storage.visible(line.get(), [commit.last for commit in commits])
-        self._failures = 0
-        visible = [commit for commit in commits if commit.last in seen]
-        for commit in visible:
-            self._tell_here(commit.queues)
+        told = self._notifies and now >= self._send_at
+        if told:
+            seen = self._notices.confirm(conn, {c.last: payload_of(c.queues) for c in commits})
+        else:
+            seen = self._host.storage.visible(conn, [commit.last for commit in commits])
         self._look_again([commit for commit in commits if commit.last not in seen], now)
-        woken = frozenset[str]().union(*(commit.queues for commit in visible))
-        if self._notifies:
-            with self._lock:
-                self._outbox |= woken
-        elif woken:
-            self._sent(woken, notified=False)
+        visible = [commit.queues for commit in commits if commit.last in seen]
+        for queues in visible:
+            self._tell_here(queues)
+        if woken := frozenset[str]().union(*visible):
+            self._confirmed(woken, told=told)
 
-    def _send(self, line: KeptConnection) -> None:
+    def _confirmed(self, queues: frozenset[str], *, told: bool) -> None:
+        if told:
+            self._send_at = time.monotonic() + SPACING
+        elif self._notifies:
+            with self._lock:
+                self._outbox |= queues
+            return
+        self._sent(queues, notified=told)
+
+    def _send(self, conn: Connection) -> None:
         with self._lock:
             queues, self._outbox = frozenset(self._outbox), set()
         if queues:
             try:
-                _notify(line.get(), channel_of(self._host.config), queues)
+                self._notices.send(conn, queues)
             except Exception:
                 with self._lock:
                     self._outbox |= queues
                 raise
-            self._failures = 0
             self._send_at = time.monotonic() + SPACING
             self._sent(queues, notified=True)
+
+    @property
+    def _notices(self) -> Notices:
+        host = self._host
+        return host.once("notices", lambda: Notices(host.tables, channel_of(host.config)))
 
     def _sent(self, queues: frozenset[str], *, notified: bool) -> None:
         host = self._host
@@ -327,16 +342,6 @@ class Waker:
         if self._failures == 1:
             log.warning("wake-ups are not being sent: %s", text)
         host.emit(WakeFailed(at=host.clock.now(), error=text))
-
-
-def _notify(conn: Connection, channel: str, queues: Iterable[str]) -> None:
-    payload = ",".join(sorted(queues))
-    if len(payload) > MAX_PAYLOAD:
-        payload = "*"
-    conn.execute(_NOTIFY, {"channel": channel, "payload": payload})
-
-
-_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
 _started: Final[weakref.WeakSet[Waker]] = weakref.WeakSet()

@@ -33,6 +33,7 @@ class JobkitAdapter(Adapter):
             from jobkit import configure_sqlite
 
             configure_sqlite(self.engine)
+        self.engine.connect().close()
         jobs = app.tables.jobs
         left = sa.select(sa.literal(1)).where(
             jobs.c.state.in_(("available", "executing", "scheduled", "retryable"))

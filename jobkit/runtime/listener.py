@@ -115,7 +115,9 @@ class Listener(Daemon):
             self._ping_at = opened
             while not self._halt.is_set():
                 self._send_ping()
-                for notice in raw.notifies(timeout=LISTEN_FOR, stop_after=1):
+                for notice in raw.notifies(
+                    timeout=LISTEN_FOR
+                ):  # at once back to the wait: others need the GIL
                     self._received(notice.payload)
                 self._check(opened)
         finally:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from jobkit import JobInfo, Jobkit, Worker, configure_sqlite, hookimpl, wakeup
 from jobkit.events import Event, WakeFailed, WakeSent
+from jobkit.storage.notices import Notices
 from jobkit.wakeup import waker_of
 
 DEADLINE = 15.0
@@ -120,7 +121,7 @@ def test_observers_hear_of_a_wake_up_that_could_not_be_sent(
     def refuse(*args: object) -> None:
         raise ConnectionError("no server at password=hunter2")
 
-    monkeypatch.setattr(wakeup, "_notify", refuse)
+    monkeypatch.setattr(Notices, "confirm", refuse)
     enqueue_in_a_transaction(app)
 
     until(lambda: ears.events)
