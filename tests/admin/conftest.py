@@ -13,10 +13,7 @@ from tests.admin.support import FixedClock
 
 def make_app(url: str, **options: object) -> Core:
     config = Config(database_url=url, disable=["cleanup"])
-    app = Core(config, clock=FixedClock(), **options)  # type: ignore[arg-type]
-    with app.engine.begin() as conn:
-        app.tables.metadata.create_all(conn)
-    return app
+    return Core(config, clock=FixedClock(), **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

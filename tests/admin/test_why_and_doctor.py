@@ -153,7 +153,7 @@ def test_every_finding_has_a_cause_and_a_remedy(healthy: Core) -> None:
     add(healthy, row(state="executing", attempted_by="n", attempted_at=ago(hours=3)))
     expected = {
         "nodes": ("attention", "silent"),
-        "queues": ("broken", "queue mail: 1 jobs wait"),
+        "queues": ("broken", "queue mail: 1 job waits"),
         "workers": ("broken", "worker nobody"),
         "paused": ("attention", "queue default is paused by bo"),
         "stuck": ("attention", "orphaned"),

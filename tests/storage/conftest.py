@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine
 
 from jobkit.storage.base import Storage, make_storage
 from jobkit.storage.engine import make_engine, node_connection
-from jobkit.storage.migrations import up
 from jobkit.storage.schema import Tables, tables_for
 from tests.storage.support import Database, Settings
 
@@ -27,10 +26,9 @@ def tables() -> Tables:
 
 
 @pytest.fixture
-def engine(database_url: str, tables: Tables) -> Iterator[Engine]:
+def engine(database_url: str) -> Iterator[Engine]:
     """An engine on a migrated database."""
     engine = make_engine(Settings(database_url))
-    up(engine, tables)
     yield engine
     engine.dispose()
 
