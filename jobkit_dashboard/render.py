@@ -31,6 +31,7 @@ from jobkit_dashboard import text
 from jobkit_dashboard.guard.csrf import FIELD
 from jobkit_dashboard.navigation import navigation
 from jobkit_dashboard.version import schema_version, version
+from jobkit_dashboard.words import TemplateWords, say
 
 if TYPE_CHECKING:
     from jobkit_dashboard.context import Context
@@ -97,7 +98,7 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
             bytecode_cache=_Compiled(),
-            extensions=["jinja2.ext.loopcontrols"],
+            extensions=["jinja2.ext.loopcontrols", TemplateWords],
         )
         self.environment.filters.update(
             exact=text.exact,
@@ -122,6 +123,7 @@ class Renderer:
             version=version,
             editor_link=_editor_link,
             schema_version=schema_version,
+            say=say,
             allowed_actions=_allowed_actions,
             plugin_html=self._plugin_html,
         )

@@ -32,8 +32,8 @@ class Route:
     """One address and method.
 
     `writes`: changes what belongs to jobkit; `live`: its page can be refreshed in place; `search`: counts against the
-    number of searches at once; `large`: takes job args, so its body may be 1 MiB; `mark`: cheaper than the page, and
-    equal as long as the page would show the same.
+    number of searches at once; `large`: takes job args, so its body may be 1 MiB; `mark`: gives what tells, more
+    cheaply than the page, whether the page would still show the same.
     """
 
     method: Literal["GET", "POST"]
@@ -45,7 +45,7 @@ class Route:
     search: bool = False
     large: bool = False
     api: bool = False
-    mark: Callable[[Context], object] | None = None
+    mark: Callable[[Context], Callable[[], bool]] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a route that could be reached without anybody having said who may; raises ValueError."""

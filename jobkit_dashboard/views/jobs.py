@@ -7,7 +7,7 @@ for. Rows that somebody is working with never move under their hands.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -172,15 +172,16 @@ def page_request(ctx: Context) -> PageRequest:
     )
 
 
-def jobs_mark(ctx: Context) -> object:
-    """Equal as long as the list, the rows that the viewer holds, and the numbers beside it are what they were."""
+def jobs_mark(ctx: Context) -> Callable[[], bool]:
+    """Tells whether the list, the rows that the viewer holds, and the numbers beside it are what they were."""
     held = [job_id for job_id, _ in _drawn(ctx.query.get("_rows", ""))]
     asked = page_request(ctx)
     try:
         rows = page_stamp(AdminContext(ctx.app, ctx.actor, ctx.reads.timeout), asked, held)
-    except QueryTimeout:
-        return object()  # equal to nothing
-    return rows, None if not isinstance(rows, int) else _shown(_counted(ctx, asked.query))
+    except (QueryTimeout, QueryRefused):
+        return lambda: False
+    numbers = _shown(_counted(ctx, asked.query))
+    return lambda: rows.still() and _shown(_counted(ctx, asked.query)) == numbers
 
 
 def add_filter(ctx: Context) -> Redirect:

@@ -6,6 +6,7 @@ Invariant: a refresh checks all that the page itself checks, and says nothing wh
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -36,7 +37,7 @@ class _Drawn:
 
     page: Page
     token: str
-    mark: object = None
+    still: Callable[[], bool] | None = None
     made: float = 0.0
     html: str | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,19 +94,18 @@ def _route(there: Context) -> Route:
 def _draw(there: Context) -> _Drawn:
     route = _route(there)
     # Before the page is read, so that what changes meanwhile is noticed.
-    mark = None if route.mark is None else route.mark(there)
+    still = None if route.mark is None else route.mark(there)
     page = route.handler(there)
     if not isinstance(page, Page):
         raise NotFound("this page is not refreshed")
-    return _Drawn(page, stamp(page.token), mark, there.app.clock.monotonic())
+    return _Drawn(page, stamp(page.token), still, there.app.clock.monotonic())
 
 
 def _unchanged(there: Context, drawn: _Drawn) -> bool:
     """Whether the page would show the same again, found out without drawing it."""
-    mark = _route(there).mark
-    if mark is None or there.app.clock.monotonic() - drawn.made > _GOOD:
+    if drawn.still is None or there.app.clock.monotonic() - drawn.made > _GOOD:
         return False
-    return mark(there) == drawn.mark
+    return drawn.still()
 
 
 def suggest(ctx: Context) -> Reply:

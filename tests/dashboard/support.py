@@ -115,7 +115,7 @@ def rows_of_every_kind(now: datetime) -> list[dict[str, Any]]:
             state="retryable",
             **{**ran, "scheduled_at": now + timedelta(minutes=4)},
             args={"user_id": 3},
-            errors=[error(TRACEBACK, 1, at(now, minutes=5))],
+            errors=[error(TRACEBACK, 1, at(now, minutes=4, seconds=57))],
         ),
         row(
             state="completed",
