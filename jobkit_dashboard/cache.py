@@ -20,6 +20,8 @@ T = TypeVar("T")
 _MOST: Final = 500
 SPARE: Final = 20
 _OLD: Final = 30.0
+_REST: Final = 5
+_LONGEST_REST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Samples:
         self._locks: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, "jobkit-dashboard-counts")
+        self._resting = threading.Event()
 
     def get(
         self,
@@ -85,7 +88,9 @@ class Samples:
 
     def _renew(self, key: Hashable, make: Callable[[], T], lock: threading.Lock) -> None:
         try:
-            self._take(key, make)
+            took = self._take(key, make).took
+            # However many numbers there are, counting leaves the processor to those who work most of the time.
+            self._resting.wait(min(_REST * took, _LONGEST_REST))
         except Exception:
             log.warning("%r could not be counted anew", key, exc_info=True)
         finally:
