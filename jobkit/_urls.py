@@ -21,7 +21,8 @@ _POSTGRES: Final = frozenset({"postgres", "postgresql", "pgsql"})
 _SECRET: Final = "pass|secret|token|credential|api[_-]?key|private[_-]?key|signing"
 _SECRET_NAME: Final = re.compile(f"(?i){_SECRET}")
 _SECRET_PAIR: Final = re.compile(rf"(?i)([?&;][^=&;?]*(?:{_SECRET})[^=&;?]*=)[^&;]*")
-_USERINFO: Final = re.compile(r"(?s)((?:://|\A)[^:/?#@]*:).*@")
+_USERINFO: Final = re.compile(r"(?s)((?:://|\A(?![\w+.-]+://))[^:/?#@]*:).*@")
+"""Also where the scheme was forgotten."""
 _RENAMED: Final = {"ssl": "sslmode", "timeout": "connect_timeout"}
 _ASYNCPG_ONLY: Final = frozenset(
     {

@@ -61,6 +61,8 @@ def test_DB5_a_database_in_memory_is_recognised(url: str, memory: bool) -> None:
         ("postgresql:///d?password=pw&x=1", "postgresql:///d?password=***&x=1"),
         ("postgresql://u:pw@pw@h/d", "postgresql://u:***@h/d"),
         ("postgresql://u:pw/pw@h:port/d", "postgresql://u:***@h:port/d"),
+        ("ann:hunter2@host/jobs", "ann:***@host/jobs"),
+        ("ann:hun://ter@2@host/jobs", "ann:***@host/jobs"),
         ("sqlite:///jobs.db", "sqlite:///jobs.db"),
         ("not a url", "not a url"),
         ("", ""),
