@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, NamedTuple, TypedDict, Unpack
 
 from jobkit._encoding import checked_object
 from jobkit._names import check_name, check_tags, clamped
@@ -200,9 +200,11 @@ class NewJob:
         return self.replace(meta=meta)
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """One row as it will be inserted. `args`, `meta` and `tags` are JSON text."""
+class JobRow(NamedTuple):
+    """One row as it will be inserted. `args`, `meta` and `tags` are JSON text.
+
+    A tuple, since one is made for each job of a batch: a frozen dataclass takes five times as long.
+    """
 
     state: JobState
     queue: str

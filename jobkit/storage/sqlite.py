@@ -11,11 +11,13 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from jobkit.jobs import JobRow
+from jobkit.storage.arm import batches
 from jobkit.storage.base import (
     ERRORS_KEPT,
     NO_OBSERVERS,
@@ -55,6 +57,9 @@ _ROW: Final = (
     "unique_key",
 )
 _COLUMNS: Final = ", ".join(_ROW)
+_PLACES: Final = f"({', '.join(f':{name}' for name in _ROW)})"
+AT_ONCE: Final = 80
+"""Rows of one statement: old builds of SQLite take 999 parameters."""
 _CONFLICT: Final = "ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING"
 _AVAILABLE: Final = "a.state = 'available' AND a.queue = :queue AND a.scheduled_at <= :due %s"
 _LIVE: Final = "EXISTS (SELECT 1 FROM {nodes} AS n WHERE n.node = :node AND n.lost_at IS NULL)"
@@ -109,9 +114,9 @@ class SQLiteStorage(NativeStorage):
         self._pruners = [
             sql(_PRUNE.format(state=state.value, column=column)) for state, column in FINAL_TIMES.items()
         ]
-        places = ", ".join(f":{name}" for name in _ROW)
-        self._insert_one: Final = sql(f"INSERT INTO {{jobs}} ({_COLUMNS}) VALUES ({places}) RETURNING id")
-        self._insert_many: Final = {keyed: sql(_insert_many(keyed)) for keyed in (False, True)}
+        self._insert_one: Final = sql(f"INSERT INTO {{jobs}} ({_COLUMNS}) VALUES {_PLACES} RETURNING id")
+        self._insert_values: Final = {keyed: sql(_insert_at_once(keyed)) for keyed in (False, True)}
+        self._insert_json: Final = {keyed: sql(_insert_many(keyed)) for keyed in (False, True)}
 
     # --- claiming
 
@@ -191,13 +196,23 @@ class SQLiteStorage(NativeStorage):
         warn_unconfigured(conn)
         return int(self._insert_one.rows(conn, dict(zip(_ROW, _row_values(row), strict=True)))[0][0])
 
+    def _needs_transaction(self, rows: Sequence[JobRow]) -> bool:
+        return len(rows) > AT_ONCE or super()._needs_transaction(rows)
+
     def _insert_rows(
         self, conn: Connection, rows: Sequence[JobRow], *, guarded: bool
     ) -> list[tuple[int, str | None]]:
         warn_unconfigured(conn)
-        params = {"rows": _json_text([_row_values(row) for row in rows])}
         keyed = rows[-1].unique_key is not None
-        return [(row[0], row[1]) for row in self._insert_many[keyed].rows(conn, params)]
+        written: list[tuple[int, str | None]] = []
+        rest = len(rows) % AT_ONCE
+        for some in batches(rows[: len(rows) - rest], AT_ONCE):
+            values = list(chain.from_iterable(map(_row_values, some)))
+            written += self._insert_values[keyed].rows_by_place(conn, values)
+        if rest:
+            params = {"rows": _json_text([_row_values(row) for row in rows[-rest:]])}
+            written += self._insert_json[keyed].rows(conn, params)
+        return written
 
     # --- the words of the dialect
 
@@ -237,8 +252,17 @@ class SQLiteStorage(NativeStorage):
         return to_text(at)
 
 
+def _insert_at_once(keyed: bool) -> str:
+    """AT_ONCE rows, given in their order: their text need not be taken apart, and each statement's own work is shared.
+
+    Half the time of JSON's, and of executemany's.
+    """
+    values = ", ".join([_PLACES] * AT_ONCE)
+    return f"INSERT INTO {{jobs}} ({_COLUMNS}) VALUES {values} {_CONFLICT if keyed else ''} RETURNING id, unique_key"
+
+
 def _insert_many(keyed: bool) -> str:
-    """Rows without a key go in as they come; sorting them would cost a third more."""
+    """Any number of rows. Those without a key go in as they come; sorting them would cost a third more."""
     fields = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(_ROW))
     order = f"ORDER BY json_extract(value, '$[{_ROW.index('unique_key')}]'), key {_CONFLICT} "
     return (

@@ -8,7 +8,7 @@ only as a bound parameter. The text for a driver is made once; rows come back as
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Table
@@ -50,11 +50,14 @@ class Sql:
             text, order = self._form(conn.dialect)
             values = params if order is None else [params[name] for name in order]
             return execute_directly(conn, text, values)
-        result = self._execute(conn, params)
-        cursor = result.cursor
-        rows: list[Row] = cursor.fetchall()
-        result.close()
-        return rows
+        return _all_rows(self._execute(conn, params))
+
+    def rows_by_place(self, conn: Connection, values: Sequence[object]) -> list[Row]:
+        """As `rows`, for a driver whose parameters have no names: one value for each place in the text."""
+        text = self._form(conn.dialect)[0]
+        if autocommits(conn):
+            return execute_directly(conn, text, values)
+        return _all_rows(conn.exec_driver_sql(text, tuple(values)))
 
     def count(self, conn: Connection, params: Mapping[str, object]) -> int:
         """Executes a statement that returns no rows; how many rows it changed."""
@@ -75,6 +78,13 @@ class Sql:
         if form is None:
             form = self._forms[dialect.driver] = _translate(self._template, self._tables, dialect)
         return form
+
+
+def _all_rows(result: Any) -> list[Row]:
+    """As the driver gives them: SQLAlchemy's own rows cost more than reading them."""
+    rows: list[Row] = result.cursor.fetchall()
+    result.close()
+    return rows
 
 
 def _translate(template: str, tables: Tables, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
