@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from jobkit.storage.schema import Tables
 
-__all__ = ["Sql", "quoted"]
+__all__ = ["Sql", "all_rows", "quoted"]
 
 _TOKEN: Final = re.compile(r"\{(?P<table>[a-z_]+)\}|(?<![:\w]):(?P<name>[a-z_]+)")
 
@@ -50,14 +50,14 @@ class Sql:
             text, order = self._form(conn.dialect)
             values = params if order is None else [params[name] for name in order]
             return execute_directly(conn, text, values)
-        return _all_rows(self._execute(conn, params))
+        return all_rows(self._execute(conn, params))
 
     def rows_by_place(self, conn: Connection, values: Sequence[object]) -> list[Row]:
         """As `rows`, for a driver whose parameters have no names: one value for each place in the text."""
         text = self._form(conn.dialect)[0]
         if autocommits(conn):
             return execute_directly(conn, text, values)
-        return _all_rows(conn.exec_driver_sql(text, tuple(values)))
+        return all_rows(conn.exec_driver_sql(text, tuple(values)))
 
     def count(self, conn: Connection, params: Mapping[str, object]) -> int:
         """Executes a statement that returns no rows; how many rows it changed."""
@@ -80,7 +80,7 @@ class Sql:
         return form
 
 
-def _all_rows(result: Any) -> list[Row]:
+def all_rows(result: Any) -> list[Row]:
     """As the driver gives them: SQLAlchemy's own rows cost more than reading them."""
     rows: list[Row] = result.cursor.fetchall()
     result.close()

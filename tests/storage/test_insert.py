@@ -58,6 +58,27 @@ def test_JA9_absent_meta_tags_and_errors_are_stored_as_empty_containers(
         assert [json.loads(text) for text in (row.args, row.meta, row.tags, row.errors)] == [{}, {}, [], []]
 
 
+@pytest.mark.parametrize("size", [3, 80, 205])
+def test_a_batch_of_unique_jobs_is_written_as_it_was_prepared(
+    db: Database, conn: Connection, size: int
+) -> None:
+    odd = '"{},\\ \t\n\x01\x7f\u2028 ü 😀 null NULL \\n %s :x {jobs}'
+    args = [{"n": n, "text": odd[n % 9 :]} for n in range(size)]
+    rows = [
+        job_row(args=args[n], meta={odd: n}, tags=[odd], worker="null", unique_key=f"k{n}")
+        for n in range(size)
+    ]
+
+    with atomic(conn):
+        results = db.storage.insert(conn, rows)
+
+    for n in (0, size // 2, size - 1):
+        stored = db.row(results[n].id)
+        assert json.loads(stored.args) == args[n]
+        assert (json.loads(stored.meta), json.loads(stored.tags)) == ({odd: n}, [odd])
+        assert (stored.worker, stored.unique_key, stored.inserted_at) == ("null", f"k{n}", NOW)
+
+
 @pytest.mark.parametrize("size", [2, 30, 1_203])
 def test_a_batch_gives_ids_in_the_order_of_its_input(db: Database, conn: Connection, size: int) -> None:
     rows = [job_row(args={"n": n, "t": "a\tb\nc\\d\re"}, state=JobState.SCHEDULED) for n in range(size)]
