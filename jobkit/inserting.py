@@ -7,14 +7,14 @@ rows that have committed. Whatever is wrong with a job is found before the first
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Unpack, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, scoped_session
 
 from jobkit._prepare import new_job, prepare
 from jobkit.core import Core, current_core
@@ -28,6 +28,7 @@ from jobkit.workers import Worker
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
 
 __all__ = [
     "AsyncTarget",
@@ -181,9 +182,15 @@ async def _insert_through_async(
 def _connection_of(target: object) -> Connection:
     if isinstance(target, Connection):
         return target
-    if isinstance(target, Session | scoped_session):
+    if _is_session(target):
         return target.connection()
     raise TypeError(_refused(target, "a Session, Connection or Engine"))
+
+
+def _is_session(target: object) -> TypeGuard[Session | scoped_session[Session]]:
+    """Who has a session has loaded the ORM; a worker without one saves its 5 MB."""
+    orm = sys.modules.get("sqlalchemy.orm")
+    return orm is not None and isinstance(target, (orm.Session, orm.scoped_session))
 
 
 def _refused(target: object, expected: str) -> str:
