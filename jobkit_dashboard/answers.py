@@ -21,6 +21,7 @@ from jobkit_dashboard.guard.limits import Refused
 from jobkit_dashboard.render import to_json
 from jobkit_dashboard.replies import Cookie, Download, Json, Page, Redirect, Reply, Unchanged
 from jobkit_dashboard.request import Incoming
+from jobkit_dashboard.words import say
 
 if TYPE_CHECKING:
     from jobkit_dashboard.app import Dashboard
@@ -43,36 +44,42 @@ class Failure:
     expected: bool = True
 
 
-_SLOW: Final = "narrow the query or the range of time; on the command line --db-timeout gives it longer"
+_SLOW: Final = say("narrow the query or the range of time; on the command line --db-timeout gives it longer")
 _TABLE: Final[tuple[tuple[type[Exception], int, str, str, str], ...]] = (
-    (errors.NotPermitted, 403, "not_permitted", "Not permitted", ""),
-    (errors.NotFound, 404, "not_found", "Not found", ""),
+    (errors.NotPermitted, 403, "not_permitted", say("Not permitted"), ""),
+    (errors.NotFound, 404, "not_found", say("Not found"), ""),
     (
         errors.Conflict,
         409,
         "conflict",
-        "It has changed meanwhile",
-        "open the page again to see what it is now",
+        say("It has changed meanwhile"),
+        say("open the page again to see what it is now"),
     ),
-    (errors.Invalid, 422, "invalid", "This cannot be done", ""),
-    (errors.QueryRefused, 400, "query", "The query has problems", "nothing was searched or changed"),
-    (errors.QueryTimeout, 503, "timeout", "This took too long", _SLOW),
+    (errors.Invalid, 422, "invalid", say("This cannot be done"), ""),
+    (
+        errors.QueryRefused,
+        400,
+        "query",
+        say("The query has problems"),
+        say("nothing was searched or changed"),
+    ),
+    (errors.QueryTimeout, 503, "timeout", say("This took too long"), _SLOW),
     (
         errors.DatabaseUnreachable,
         503,
         "database",
-        "The database cannot be used now",
-        "look at it with: jobkit doctor",
+        say("The database cannot be used now"),
+        say("look at it with: jobkit doctor"),
     ),
     (
         NotMigrated,
         503,
         "schema",
-        "The tables are not up to date",
-        "bring them up to date with: jobkit migrate",
+        say("The tables are not up to date"),
+        say("bring them up to date with: jobkit migrate"),
     ),
-    (errors.AdminError, 500, "failed", "This could not be shown", ""),
-    (ArgsError, 422, "invalid", "The job cannot be inserted", ""),
+    (errors.AdminError, 500, "failed", say("This could not be shown"), ""),
+    (ArgsError, 422, "invalid", say("The job cannot be inserted"), ""),
 )
 
 

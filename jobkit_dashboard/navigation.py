@@ -13,19 +13,20 @@ from typing import Final
 from jobkit.admin.errors import AdminError
 from jobkit.errors import NotMigrated
 from jobkit_dashboard.context import Context
+from jobkit_dashboard.words import say
 
 __all__ = ["Link", "navigation"]
 
 log = logging.getLogger("jobkit.dashboard")
 
 _PAGES: Final = (
-    ("overview", "Overview", "/"),
-    ("jobs", "Jobs", "/jobs"),
-    ("queues", "Queues", "/queues"),
-    ("nodes", "Nodes", "/nodes"),
-    ("cron", "Cron", "/cron"),
-    ("plugins", "Plugins", "/plugins"),
-    ("audit", "Audit", "/audit"),
+    ("overview", say("Overview"), "/"),
+    ("jobs", say("Jobs"), "/jobs"),
+    ("queues", say("Queues"), "/queues"),
+    ("nodes", say("Nodes"), "/nodes"),
+    ("cron", say("Cron"), "/cron"),
+    ("plugins", say("Plugins"), "/plugins"),
+    ("audit", say("Audit"), "/audit"),
 )
 
 
@@ -76,13 +77,13 @@ def _counted(ctx: Context) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     if ctx.may("view.queues"):
         bad = sum(q.status in ("no nodes", "paused", "part paused") for q in ctx.reads.queues())
-        found["queues"] = _badge(bad, "paused or without nodes")
+        found["queues"] = _badge(bad, say("paused or without nodes"))
     if ctx.may("view.nodes"):
-        found["nodes"] = _badge(sum(node.stale for node in ctx.reads.nodes()), "stale")
+        found["nodes"] = _badge(sum(node.stale for node in ctx.reads.nodes()), say("stale"))
     if ctx.may("view.cron"):
         entries = ctx.reads.cron(history=1)
         found["cron"] = _badge(
-            sum(entry.status in ("missed", "invalid") for entry in entries), "missed or invalid"
+            sum(entry.status in ("missed", "invalid") for entry in entries), say("missed or invalid")
         )
     return found
 

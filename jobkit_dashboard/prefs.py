@@ -13,6 +13,8 @@ from functools import cache
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
+from jobkit_dashboard.words import say
+
 __all__ = ["CHOICES", "COLUMNS", "DEFAULT_COLUMNS", "Prefs"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -26,10 +28,23 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 """The first of each is the default."""
 
 COLUMNS: Final[dict[str, str]] = {
-    "id": "Id", "state": "State", "worker": "Worker", "args": "Args", "queue": "Queue", "attempt": "Attempt",
-    "time": "Time", "duration": "Duration", "tags": "Tags", "priority": "Priority", "node": "Node", "error": "Error",
-    "wait": "Wait", "inserted": "Inserted", "scheduled": "Scheduled", "cron": "Cron",
-}  # fmt: skip
+    "id": say("Id"),
+    "state": say("State"),
+    "worker": say("Worker"),
+    "args": say("Args"),
+    "queue": say("Queue"),
+    "attempt": say("Attempt"),
+    "time": say("Time"),
+    "duration": say("Duration"),
+    "tags": say("Tags"),
+    "priority": say("Priority"),
+    "node": say("Node"),
+    "error": say("Error"),
+    "wait": say("Wait"),
+    "inserted": say("Inserted"),
+    "scheduled": say("Scheduled"),
+    "cron": say("Cron"),
+}
 DEFAULT_COLUMNS: Final = ("state", "worker", "args", "queue", "attempt", "time", "duration")
 
 

@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from jobkit.jobs import JobState
 from jobkit_dashboard.words import texts_of
 
 __all__ = ["FILE", "texts"]
 
 FILE: Final = Path(__file__).parent / "en.json"
+NAMES: Final = frozenset(
+    {
+        *map(str, JobState), "running", "paused", "part paused", "no nodes", "stopping", "live", "stale", "lost",
+        "draining", "active", "missed", "invalid", "attention", "broken", "denied", "conflict", "failed", "done", "ok",
+        "disabled", "replaced", "skipped", "duplicate", "pending",
+    }
+)  # fmt: skip
+"""What things are said to be: looked up by name where they are shown."""
 _PACKAGE: Final = Path(__file__).parents[1]
 _SAID: Final = re.compile(r"""\bsay\(\s*"((?:[^"\\]|\\.)*)\"""")
 _WORD: Final = re.compile(r"[A-Za-z]{2}")
@@ -23,7 +32,7 @@ _WORD: Final = re.compile(r"[A-Za-z]{2}")
 
 def texts() -> set[str]:
     """Every text of our templates, and everything that is given to `say`."""
-    found: set[str] = set()
+    found: set[str] = {*NAMES, *(state.value.capitalize() for state in JobState)}
     for file in sorted((_PACKAGE / "templates").rglob("*.html")):
         source = file.read_text("utf-8")
         found.update(texts_of(source), _SAID.findall(source))

@@ -16,14 +16,15 @@ from jobkit.admin.errors import AdminError, Invalid, NotFound
 from jobkit.admin.results import Ids, JobAction, Matching, Preview, Selection
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.replies import Page, Redirect, Reply
+from jobkit_dashboard.words import say
 
 __all__ = ["cancel_operation", "confirm", "operation_page", "operations_page", "start"]
 
 LABELS: Final[dict[str, str]] = {
-    "retry": "Retry",
-    "run_now": "Run now",
-    "cancel": "Cancel",
-    "delete": "Delete",
+    "retry": say("Retry"),
+    "run_now": say("Run now"),
+    "cancel": say("Cancel"),
+    "delete": say("Delete"),
 }
 MOST_IDS: Final = 500
 _AT_ONCE: Final = 50
@@ -44,7 +45,7 @@ def _asked(ctx: Context) -> tuple[JobAction, Selection]:
         return cast("JobAction", action), Matching(fields.get("q", "")[:2_000], _id(bound) if bound else None)
     ids = tuple(dict.fromkeys(_id(text) for text in fields.all("id")))
     if not ids:
-        raise Invalid("no job is selected: tick some rows, or choose all that match")
+        raise Invalid(say("no job is selected: tick some rows, or choose all that match"))
     if len(ids) > MOST_IDS:
         raise Invalid(f"at most {MOST_IDS} jobs can be ticked; choose all that match a query instead")
     return cast("JobAction", action), Ids(ids)
@@ -105,7 +106,9 @@ def start(ctx: Context) -> Reply:
     preview = ctx.actions.preview(action, selection)
     wanted = _to_type(preview)
     if wanted and ctx.form.text("count").replace(",", "") != wanted:
-        return _confirmation(ctx, action, selection, f"type the number of jobs, {wanted}, to go on")
+        return _confirmation(
+            ctx, action, selection, say("type the number of jobs, {count}, to go on", count=wanted)
+        )
     spread = ctx.form.text("spread")
     minutes = int(spread) if spread in map(str, SPREADS) else 0
     few = isinstance(selection, Ids) and len(selection.ids) <= _AT_ONCE
@@ -170,7 +173,7 @@ def operations_page(ctx: Context) -> Page:
     operations = ctx.reads.operations()
     return Page(
         "operations.html",
-        "Bulk operations",
+        say("Bulk operations"),
         {"operations": operations},
         regions={"operations": "operation/list.html"},
         token=[(o.id, o.state, o.handled) for o in operations],

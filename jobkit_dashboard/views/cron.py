@@ -9,6 +9,7 @@ from jobkit.admin.errors import NotFound
 from jobkit.admin.views import CronRun, CronView
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.replies import Page, Redirect, Reply
+from jobkit_dashboard.words import say
 
 __all__ = ["change_cron", "cron_entry_page", "cron_page"]
 
@@ -25,7 +26,7 @@ def cron_page(ctx: Context) -> Page:
     }
     return Page(
         "cron.html",
-        "Cron",
+        say("Cron"),
         {"entries": [(entry, bars(entry)) for entry in entries], "counts": counts},
         regions={"cron": "cron/list.html"},
         token=[_token(entry) for entry in entries],
@@ -61,7 +62,7 @@ def cron_entry_page(ctx: Context) -> Page:
     entry = ctx.reads.cron_entry(ctx.query.get("key", "")[:200])
     return Page(
         "cron_entry.html",
-        f"Cron {entry.key}",
+        say("Cron {key}", key=entry.key),
         {"entry": entry, "overlaps": _overlaps(entry), "did": _did(ctx, entry)},
         regions={"entry": "cron/entry.html"},
         token=_token(entry),
@@ -79,11 +80,11 @@ def _overlaps(entry: CronView) -> frozenset[object]:
 def _did(ctx: Context, entry: CronView) -> str:
     did, job = ctx.query.text("did"), ctx.query.text("job")
     if did == "run" and job.isdecimal():
-        return f"Its job was enqueued as job {job}; the schedule goes on as before."
+        return say("Its job was enqueued as job {job}; the schedule goes on as before.", job=job)
     if did == "pause" and entry.status == "paused":
-        return "The entry is paused: it does not run until it is resumed."
+        return say("The entry is paused: it does not run until it is resumed.")
     if did == "resume" and entry.status != "paused":
-        return "The entry runs again from now on; what was due meanwhile is not made up for."
+        return say("The entry runs again from now on; what was due meanwhile is not made up for.")
     return ""
 
 
@@ -108,10 +109,13 @@ def _sure(ctx: Context, key: str) -> Page:
     entry = ctx.reads.cron_entry(key)
     return Page(
         "sure.html",
-        f"Run {key} now",
+        say("Run {key} now", key=key),
         {
-            "question": f"Enqueue the job of {key} now? It is tagged manual and does not count as a scheduled run.",
-            "label": "Run now",
+            "question": say(
+                "Enqueue the job of {key} now? It is tagged manual and does not count as a scheduled run.",
+                key=key,
+            ),
+            "label": say("Run now"),
             "action": ctx.url("/cron/run"),
             "fields": [("key", key), ("sure", "1")],
             "back": ctx.url("/cron/show", key=key),

@@ -15,10 +15,11 @@ from jobkit_dashboard.guard.limits import Refused
 from jobkit_dashboard.guard.redirects import safe_target
 from jobkit_dashboard.replies import Cookie, Page, Raw, Redirect, Reply
 from jobkit_dashboard.store import ABSOLUTE
+from jobkit_dashboard.words import say
 
 __all__ = ["health", "log_in", "log_out", "login_form", "ready", "static"]
 
-_WRONG: Final = "that did not work: the link was used or is too old, or name and password do not fit"
+_WRONG: Final = say("that did not work: the link was used or is too old, or name and password do not fit")
 
 
 def login_form(ctx: Context) -> Page:
@@ -37,7 +38,7 @@ def _form(ctx: Context, token: str, after: str, problem: str = "") -> Page:
         "passwords": sign_in is not None and sign_in.users is not None,
         "problem": problem,
     }
-    return Page("login.html", "Sign in", data, status=401 if problem else 200)
+    return Page("login.html", say("Sign in"), data, status=401 if problem else 200)
 
 
 def log_in(ctx: Context) -> Reply:

@@ -12,6 +12,7 @@ from jobkit_dashboard.replies import Page, Redirect, Reply
 from jobkit_dashboard.text import term
 from jobkit_dashboard.times import parse_span
 from jobkit_dashboard.views.jobs import COSTLY
+from jobkit_dashboard.words import say
 
 __all__ = ["change_node", "change_queue", "node_page", "nodes_page", "queue_page", "queues_page"]
 
@@ -19,7 +20,7 @@ _MOST_TICKED: Final = 200
 _SAMPLE: Final = 200
 _LONGEST: Final = timedelta(days=365)
 QUEUE_SORTS: Final = {
-    "trouble": "trouble first",
+    "trouble": say("trouble first"),
     "name": "name",
     "available": "available",
     "executing": "executing",
@@ -36,7 +37,7 @@ def queues_page(ctx: Context) -> Page:
     sort = ctx.query.text("sort") if ctx.query.text("sort") in QUEUE_SORTS else "trouble"
     return Page(
         "queues.html",
-        "Queues",
+        say("Queues"),
         {
             "queues": _sorted(found, sort),
             "any": bool(queues),
@@ -85,7 +86,7 @@ def queue_page(ctx: Context) -> Page:
     workers, sampled = _workers(ctx, queue.name)
     return Page(
         "queue.html",
-        f"Queue {queue.name}",
+        say("Queue {name}", name=queue.name),
         {"queue": queue, "did": _did_queue(ctx, queue), "workers": workers, "sampled": sampled},
         regions={"queue": "fleet/queue.html"},
         token=_queue_token(queue),
@@ -111,11 +112,14 @@ def _did_queue(ctx: Context, queue: QueueView) -> str:
     """What the last action did, as far as the database bears it out."""
     did = ctx.query.text("did")
     if did == "pause" and queue.paused:
-        return "The queue is paused: from its next beat on no node claims from it."
+        return say("The queue is paused: from its next beat on no node claims from it.")
     if did == "resume" and not queue.paused:
-        return "The queue runs again: nodes claim from it from their next beat on."
+        return say("The queue runs again: nodes claim from it from their next beat on.")
     if did == "scale":
-        return f"The limits are set: capacity is {queue.limit} now; each node obeys at its next beat."
+        return say(
+            "The limits are set: capacity is {limit} now; each node obeys at its next beat.",
+            limit=queue.limit,
+        )
     return ""
 
 
@@ -146,7 +150,7 @@ def _change_ticked(ctx: Context, action: str, reason: str) -> Reply:
     ctx.require(f"queues.{action}")
     names = list(dict.fromkeys(name[:200] for name in ctx.form.all("name")))
     if not names:
-        raise Invalid("no queue is selected: tick some rows")
+        raise Invalid(say("no queue is selected: tick some rows"))
     for name in names[:_MOST_TICKED]:
         if action == "pause":
             ctx.actions.pause_queue(name, reason=reason)
@@ -190,10 +194,10 @@ def _scale(ctx: Context, name: str, reason: str) -> Page | None:
     set_to = "the configured limit" if limit is None else f"the limit {limit}"
     return Page(
         "sure.html",
-        f"Scale queue {name}",
+        say("Scale queue {name}", name=name),
         {
             "question": f"Set {set_to} for queue {name} {where}: {what}.",
-            "label": "Set the limit",
+            "label": say("Set the limit"),
             "action": ctx.url("/queues/scale"),
             "fields": fields,
             "back": ctx.url("/queues/show", name=name),
@@ -211,7 +215,7 @@ def nodes_page(ctx: Context) -> Page:
     versions = {str(node.info.get("version", "")) for node in nodes if not node.stale} - {""}
     return Page(
         "nodes.html",
-        "Nodes",
+        say("Nodes"),
         {"nodes": nodes, "versions": sorted(versions)},
         regions={"nodes": "fleet/nodes.html"},
         token=[_node_token(node) for node in nodes],
@@ -233,7 +237,7 @@ def node_page(ctx: Context) -> Page:
     jobs = ctx.reads.jobs(f"state:executing node:{quoted}", limit=50)
     return Page(
         "node.html",
-        f"Node {node.node}",
+        say("Node {name}", name=node.node),
         {"node": node, "jobs": jobs.jobs, "query": f"node:{quoted}", "did": _did_node(ctx, node)},
         regions={"node": "fleet/node.html"},
         token=(_node_token(node), [(job.id, job.attempt) for job in jobs.jobs]),
@@ -244,11 +248,11 @@ def node_page(ctx: Context) -> Page:
 def _did_node(ctx: Context, node: NodeView) -> str:
     did = ctx.query.text("did")
     if did == "drain" and node.draining:
-        return "The node was told to drain: it finishes its jobs and stops."
+        return say("The node was told to drain: it finishes its jobs and stops.")
     if did == "pause" and node.paused:
-        return "The node was told to pause: from its next beat on it claims nothing."
+        return say("The node was told to pause: from its next beat on it claims nothing.")
     if did == "resume" and not (node.paused or node.draining):
-        return "The node was told to resume: it claims again from its next beat on."
+        return say("The node was told to resume: it claims again from its next beat on.")
     return ""
 
 
@@ -269,8 +273,16 @@ def change_node(ctx: Context) -> Reply:
 def _sure_node(ctx: Context, action: str, node: str) -> Page:
     view = ctx.reads.node(node)
     questions = {
-        "drain": f"Drain node {node}? It finishes its {view.executing} running jobs and stops for good.",
-        "forget": f"Forget node {node}? Its row is removed; it left {view.orphans} jobs behind.",
+        "drain": say(
+            "Drain node {node}? It finishes its {count} running jobs and stops for good.",
+            node=node,
+            count=view.executing,
+        ),
+        "forget": say(
+            "Forget node {node}? Its row is removed; it left {count} jobs behind.",
+            node=node,
+            count=view.orphans,
+        ),
     }
     return Page(
         "sure.html",

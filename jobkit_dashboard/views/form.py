@@ -14,6 +14,7 @@ from jobkit_dashboard.replies import Page, Redirect, Reply
 from jobkit_dashboard.text import json_source
 from jobkit_dashboard.times import parse_local, parse_span
 from jobkit_dashboard.views.job import job_id_of
+from jobkit_dashboard.words import say
 
 __all__ = ["create", "edit", "edit_form", "new_form"]
 
@@ -63,7 +64,7 @@ def _form(
     clone = ctx.query.get("clone") or ctx.form.get("clone", "")
     return Page(
         "new.html",
-        "New job",
+        say("New job"),
         {
             "values": values,
             "workers": ctx.reads.workers(),
@@ -84,9 +85,9 @@ def create(ctx: Context) -> Reply:
     values = {name: ctx.form.get(name, "").strip() for name in FIELDS}
     place = _misplaced(values["args"])
     if place is not None:
-        return _form(ctx, values, problem="the args are no JSON object", place=place)
+        return _form(ctx, values, problem=say("the args are no JSON object"), place=place)
     if "[redacted]" in values["args"] or "[redaction failed]" in values["args"]:
-        return _form(ctx, values, problem="the args hold redacted places: type the real values there")
+        return _form(ctx, values, problem=say("the args hold redacted places: type the real values there"))
     try:
         request = _request(ctx, values)
         if ctx.form.get("step") == "dry":
@@ -165,7 +166,9 @@ def _edit_page(
     changes: dict[str, tuple[object, object]] | None = None,
 ) -> Page:
     data = {"job_id": job_id, "values": values, "shown": shown, "problem": problem, "changes": changes}
-    return Page("edit.html", f"Edit job {job_id}", data, status=422 if problem else 200, nav="jobs")
+    return Page(
+        "edit.html", say("Edit job {id}", id=job_id), data, status=422 if problem else 200, nav="jobs"
+    )
 
 
 _EDITED: Final = ("queue", "priority", "max_attempts", "scheduled_at", "tags")

@@ -21,15 +21,16 @@ from jobkit_dashboard.tracebacks import parse_traceback
 from jobkit_dashboard.tree import tree_of
 from jobkit_dashboard.views.neighbours import neighbours
 from jobkit_dashboard.views.related import related
+from jobkit_dashboard.words import say
 
 __all__ = ["ACTIONS", "act", "data_download", "job_page", "run_plugin_action"]
 
 ACTIONS: Final[dict[str, str]] = {
-    "retry": "Retry",
-    "run_now": "Run now",
-    "cancel": "Cancel",
-    "delete": "Delete",
-    "edit": "Edit",
+    "retry": say("Retry"),
+    "run_now": say("Run now"),
+    "cancel": say("Cancel"),
+    "delete": say("Delete"),
+    "edit": say("Edit"),
 }
 SHOWN_ERRORS: Final = 5
 SHOWN_BYTES: Final = 64 * 1024
@@ -49,7 +50,7 @@ def job_page(ctx: Context) -> Page:
     errors = job.errors if ctx.query.text("errors") == "all" else job.errors[:SHOWN_ERRORS]
     return Page(
         "job.html",
-        f"{job.job.worker} · job {job_id}",
+        say("{worker} · job {id}", worker=job.job.worker, id=job_id),
         {
             "job": job,
             "summary": job.job,

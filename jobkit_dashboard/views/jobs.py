@@ -25,6 +25,7 @@ from jobkit_dashboard.context import Context
 from jobkit_dashboard.prefs import COLUMNS, columns_from
 from jobkit_dashboard.replies import Page, Redirect
 from jobkit_dashboard.times import parse_local
+from jobkit_dashboard.words import say
 
 __all__ = [
     "COSTLY",
@@ -41,7 +42,7 @@ __all__ = [
 PER: Final = (25, 50, 100, 200)
 STATES: Final = tuple(JobState)
 STATE_INDEX: Final = {state: index for index, state in enumerate(STATES)}
-TABS: Final = (("", "All"), ("incomplete", "Incomplete"), ("failing", "Failing"))
+TABS: Final = (("", say("All")), ("incomplete", say("Incomplete")), ("failing", say("Failing")))
 GROUPS: Final[dict[str, Sequence[JobState]]] = {
     "": STATES,
     "incomplete": [state for state in STATES if state not in FINAL],
@@ -122,7 +123,7 @@ def jobs_page(ctx: Context) -> Page:
     counted = _counted(ctx, query) if (ctx.live or ctx.query.text("counts")) and not found.problems else None
     return Page(
         "jobs.html",
-        "Jobs",
+        say("Jobs"),
         {
             "typed": typed,
             "found": found,
@@ -298,10 +299,13 @@ def _sum(counts: StateCounts, states: Sequence[JobState]) -> str:
 
 def _time_title(state: str) -> str:
     if state in ("completed", "discarded", "cancelled"):
-        return "Finished"
-    return {"executing": "Started", "scheduled": "Due", "retryable": "Due", "available": "Due"}.get(
-        state, "Time"
-    )
+        return say("Finished")
+    return {
+        "executing": say("Started"),
+        "scheduled": say("Due"),
+        "retryable": say("Due"),
+        "available": say("Due"),
+    }.get(state, say("Time"))
 
 
 def _token(rows: Sequence[Row], found: JobPage, counted: Counted | None, fresh: int) -> object:

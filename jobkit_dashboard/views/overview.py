@@ -14,6 +14,7 @@ from jobkit_dashboard.context import Context
 from jobkit_dashboard.health import Checked, health
 from jobkit_dashboard.replies import Page
 from jobkit_dashboard.views.jobs import COSTLY
+from jobkit_dashboard.words import say
 
 __all__ = ["overview_page"]
 
@@ -61,7 +62,7 @@ def overview_page(ctx: Context) -> Page:
     )
     return Page(
         "overview.html",
-        "Overview",
+        say("Overview"),
         {
             "checked": checked.value,
             "verdict": _verdict(checked.value),
@@ -110,8 +111,8 @@ def _value(sample: Sample[T] | None) -> T | None:
 def _verdict(checked: Checked) -> tuple[str, str]:
     levels = {finding.level for finding, _ in checked.findings}
     if "broken" in levels:
-        return "broken", "Broken"
-    return ("attention", "Needs attention") if "attention" in levels else ("ok", "All is well")
+        return "broken", say("Broken")
+    return ("attention", say("Needs attention")) if "attention" in levels else ("ok", say("All is well"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _tiles(states: StateCounts, capacity: int, recent: Recent | None) -> list[Ti
     def tile(state: JobState, note: str = "", tone: str = "") -> Tile:
         count = states.counts[state]
         return Tile(
-            state.value.capitalize(),
+            say(state.value.capitalize()),
             count.text,
             "/jobs",
             {"state": state.value},
@@ -146,18 +147,25 @@ def _tiles(states: StateCounts, capacity: int, recent: Recent | None) -> list[Ti
         )
 
     return [
-        tile(JobState.EXECUTING, f"of {capacity:,} slots" if capacity else "no node is running"),
-        tile(JobState.AVAILABLE, "waiting now"),
-        tile(JobState.SCHEDULED, "for later"),
-        tile(JobState.RETRYABLE, "failed, will be tried again", "amber"),
+        tile(
+            JobState.EXECUTING,
+            say("of {count} slots", count=f"{capacity:,}") if capacity else say("no node is running"),
+        ),
+        tile(JobState.AVAILABLE, say("waiting now")),
+        tile(JobState.SCHEDULED, say("for later")),
+        tile(JobState.RETRYABLE, say("failed, will be tried again"), "amber"),
         tile(
             JobState.DISCARDED,
-            "failed for good" if recent is None else f"{recent.failed.text} in the last hour",
+            say("failed for good")
+            if recent is None
+            else say("{count} in the last hour", count=recent.failed.text),
             "red",
         ),
         tile(
             JobState.COMPLETED,
-            "kept until pruned" if recent is None else f"{recent.finished.text} finished in the last minute",
+            say("kept until pruned")
+            if recent is None
+            else say("{count} finished in the last minute", count=recent.finished.text),
         ),
     ]
 
@@ -166,8 +174,8 @@ def _steps(ctx: Context, any_node: bool, states: StateCounts | None) -> list[tup
     """What is left to do on a first run; empty once all is done."""
     any_job = states is not None and states.total.value > 0
     steps = [
-        ("Make the tables", "jobkit migrate", True),
-        ("Run a node", "jobkit run", any_node),
-        ("Enqueue a job", "jobkit enqueue WORKER '{}'", any_job),
+        (say("Make the tables"), "jobkit migrate", True),
+        (say("Run a node"), "jobkit run", any_node),
+        (say("Enqueue a job"), "jobkit enqueue WORKER '{}'", any_job),
     ]
     return [] if all(done for _, _, done in steps) else steps

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from jobkit.admin.errors import AdminError
 from jobkit.admin.views import JobDetail, JobSummary
 from jobkit_dashboard.context import Context
+from jobkit_dashboard.words import say
 
 __all__ = ["Related", "related"]
 
@@ -36,10 +37,10 @@ def related(ctx: Context, job: JobDetail) -> list[Related]:
     known = _summaries(ctx, [*([parent] if parent else []), *runs])
     own = job.job.id
     found = [
-        Related("Started by", _those(known, [parent] if parent else [])),
-        Related("Runs of its schedule around it", _those(known, runs), _cron(job)),
-        Related("Holds its unique key", _holder(ctx, job)),
-        Related("Jobs that it started", query=f"meta.parent_id:{own} id:>{own}"),
+        Related(say("Started by"), _those(known, [parent] if parent else [])),
+        Related(say("Runs of its schedule around it"), _those(known, runs), _cron(job)),
+        Related(say("Holds its unique key"), _holder(ctx, job)),
+        Related(say("Jobs that it started"), query=f"meta.parent_id:{own} id:>{own}"),
     ]
     return [kin for kin in found if kin.jobs or kin.query]
 

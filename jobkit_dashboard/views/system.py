@@ -10,6 +10,7 @@ from jobkit_dashboard.replies import Cookie, Page, Redirect, Reply
 from jobkit_dashboard.text import plain
 from jobkit_dashboard.times import parse_local
 from jobkit_dashboard.version import version
+from jobkit_dashboard.words import say
 
 __all__ = ["audit_page", "plugin_page", "plugins_page", "revoke", "save_settings", "settings_page"]
 
@@ -23,7 +24,7 @@ def plugins_page(ctx: Context) -> Page:
     rows = [(view, states.get(view.name)) for view in views]
     return Page(
         "plugins.html",
-        "Plugins",
+        say("Plugins"),
         {"rows": rows, "problems": ctx.app.registry.problems},
         nav="plugins",
     )
@@ -44,7 +45,7 @@ def audit_page(ctx: Context) -> Page:
         before_id=int(before) if before.isdecimal() and len(before) < 20 else None,
     )
     filters = {name: query.text(name, 200) for name in ("actor", "action", "result", "since", "until")}
-    return Page("audit.html", "Audit", {"found": found, "filters": filters}, nav="audit")
+    return Page("audit.html", say("Audit"), {"found": found, "filters": filters}, nav="audit")
 
 
 def settings_page(ctx: Context) -> Page:
@@ -57,14 +58,14 @@ def settings_page(ctx: Context) -> Page:
     about = [
         ("jobkit", version()),
         ("SQLAlchemy", sqlalchemy_version),
-        ("Database", ctx.app.dialect),
-        ("Finished jobs are kept", plain(ctx.app.config.prune_after or "for ever")),
-        ("Redaction", "OFF" if ctx.app.config.redaction.off else "on"),
+        (say("Database"), ctx.app.dialect),
+        (say("Finished jobs are kept"), plain(ctx.app.config.prune_after or "for ever")),
+        (say("Redaction"), "OFF" if ctx.app.config.redaction.off else "on"),
     ]
     if ctx.may("view.plugins"):
-        about.insert(3, ("Database URL", mask_url(ctx.app.config.database_url)))
+        about.insert(3, (say("Database URL"), mask_url(ctx.app.config.database_url)))
     data = {"choices": CHOICES, "zones": sorted(zones()), "sessions": sessions, "about": about}
-    return Page("settings.html", "Settings", data, nav="settings")
+    return Page("settings.html", say("Settings"), data, nav="settings")
 
 
 def save_settings(ctx: Context) -> Reply:
@@ -115,7 +116,11 @@ def plugin_page(ctx: Context) -> Reply:
     if not isinstance(answer, PluginPage):
         if answer is not None:
             extensions.failed(plugin, "page", TypeError(f"it gave {answer!r:.100}, expected a PluginPage"))
-        data = {"plugin": plugin, "error": "the page failed; the plugins page tells more", "content": None}
+        data = {
+            "plugin": plugin,
+            "error": say("the page failed; the plugins page tells more"),
+            "content": None,
+        }
         return Page("plugin_page.html", plugin, data, status=502, nav=plugin)
     shown: dict[str, object] = {"plugin": plugin, "error": "", "content": answer}
     return Page("plugin_page.html", answer.title, shown, nav=plugin)

@@ -13,11 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+import sqlalchemy as sa
 import uvicorn
 from starlette.requests import HTTPConnection
 from starlette.testclient import TestClient
 
 from jobkit import Jobkit, Recurring, hookimpl, worker
+from jobkit.admin.actions import Actions
+from jobkit.admin.results import Ids
 from jobkit.hookspecs import Actor
 from jobkit_dashboard import Dashboard
 from tests.admin.support import add, error, row
@@ -205,6 +208,40 @@ def seed(app: Jobkit, *, hostile: bool = False, nodes: bool = True) -> list[int]
                 info = {"version": "0.1.0", "host": node.partition(":")[0], "pid": 17}
                 storage.register_node(conn, node, now=now, queues=queues, info=info)
     return ids
+
+
+HOSTILE_NODE = f"node{MARKUP}\u202e"
+HOSTILE_QUEUE = f"q{MARKUP}"
+HOSTILE_KEY = f"cron{MARKUP}"
+
+
+def hostile_fleet(app: Jobkit) -> None:
+    """Nodes, queues, entries, workers, audit and operations whose every text is hostile, as a node could write them."""
+    now, storage = datetime.now(UTC), app.core.storage
+    name, text = f"{MARKUP} {BIDI}", f"{MARKUP} {BIDI} password={SECRET}"
+    with app.core.engine.begin() as conn:
+        info = {"version": name, "host": name, "pid": 1, "services": {name: {"error": text}}, name: name}
+        storage.register_node(conn, HOSTILE_NODE, now=now, queues={HOSTILE_QUEUE: 3}, info=info)
+        storage.ensure_entry(
+            conn,
+            HOSTILE_KEY,
+            cron="* * * * *",
+            timezone="UTC",
+            worker=name,
+            paused=False,
+            now=at(now, days=2),
+        )
+        storage.ensure_entry(
+            conn, "odd", cron=name[:100], timezone=name[:60], worker=name, paused=False, now=at(now, days=2)
+        )
+        queue = {"name": HOSTILE_QUEUE, "paused": True, "reason": text, "paused_by": name, "version": 1}
+        conn.execute(sa.insert(app.core.tables.queues), {**queue, "updated_at": now})
+        storage.publish_workers(conn, {f"w{MARKUP}": "{}"}, now=now)
+    actions = Actions(app.core, Actor(f"eve{MARKUP}", f"eve{MARKUP}{BIDI}", "web", frozenset({"admin"})))
+    actions.pause_queue("mail", reason=text)
+    actions.pause_cron(HOSTILE_KEY, reason=text)
+    operation = actions.start("retry", Ids((6,)), reason=text)
+    actions.run_operation(operation.id)
 
 
 class Client:

@@ -15,7 +15,8 @@ from jobkit import Jobkit
 from jobkit_dashboard import Dashboard
 from tests.admin.support import add, row
 from tests.dashboard.browsing import Watched, axe_source, chromium
-from tests.dashboard.support import always, by_header, make_app, proxied, seed, serving
+from tests.dashboard.support import always, by_header, hostile_fleet, make_app, proxied, seed, serving
+from tests.dashboard.test_pages import hostile_pages
 from tests.support.postgres import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -426,20 +427,12 @@ def test_ticks_go_along_to_other_pages_of_the_list(tab: Watched, site: Site) -> 
 
 def test_hostile_text_does_nothing_in_a_browser(app: Jobkit, browser: Browser) -> None:
     ids = seed(app, hostile=True)
+    hostile_fleet(app)
     with serving(Dashboard(app, auth=always("admin")).asgi) as port:
         context = browser.new_context(viewport={"width": 320, "height": 800})
         watched = Watched(context, f"http://127.0.0.1:{port}")
-        for path in [
-            "/",
-            "/jobs?cols=id,state,worker,args,queue,tags,node,error,cron",
-            *(f"/jobs/{i}?errors=all" for i in ids[7:]),
-            f"/jobs/new?clone={ids[7]}",
-            f"/jobs/confirm?only=delete:{ids[7]}",
-            "/queues",
-            "/nodes",
-            "/cron",
-            "/audit",
-        ]:
+        # The first jobs are ordinary; of the hostile ones, each with all that its page can show.
+        for path in dict.fromkeys(hostile_pages(ids)[:2] + hostile_pages(ids)[9:]):
             page = watched.go(path)
             page.wait_for_function("document.documentElement.classList.contains('scripted')")
             if page.locator("#refresh-status").count():

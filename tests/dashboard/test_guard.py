@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobkit_dashboard.guard import csrf
+from jobkit_dashboard.guard import csrf, limits
 from jobkit_dashboard.guard.headers import security_headers
 from jobkit_dashboard.guard.hosts import HostRule, loopback_hosts
 from jobkit_dashboard.guard.limits import Refused, parse_form, parse_json, read_body
@@ -299,3 +299,15 @@ def test_searches_are_bounded_in_all_and_for_each_actor() -> None:
             pass
     with gate.enter("a"):
         pass
+
+
+def test_a_body_that_drips_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    with pytest.raises(Refused) as refused:
+        asyncio.run(read_body(receive, limit=100, declared=None))
+    assert refused.value.status == 408

@@ -7,6 +7,7 @@ from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +18,20 @@ from jobkit.admin.reads import Reads
 from jobkit_dashboard import Dashboard
 from jobkit_dashboard.routing import Route
 from jobkit_dashboard.views.export import cell
-from tests.dashboard.support import BIDI, MARKUP, SECRET, TOKEN, Client, by_header, make_app, seed
+from tests.dashboard.support import (
+    BIDI,
+    HOSTILE_KEY,
+    HOSTILE_NODE,
+    HOSTILE_QUEUE,
+    MARKUP,
+    SECRET,
+    TOKEN,
+    Client,
+    by_header,
+    hostile_fleet,
+    make_app,
+    seed,
+)
 
 PAGES = [
     "/",
@@ -266,16 +280,28 @@ def hostile_pages(ids: list[int]) -> list[str]:
         f"/jobs/confirm?only=delete:{ids[7]}",
         f"/jobs/{ids[0]}/edit",
         "/queues",
+        f"/queues/show?name={quote(HOSTILE_QUEUE)}",
+        f"/queues?name={quote(MARKUP)}&status={quote(MARKUP)}",
         "/nodes",
+        f"/nodes/show?id={quote(HOSTILE_NODE)}",
         "/cron",
+        f"/cron/show?key={quote(HOSTILE_KEY)}",
+        "/cron/show?key=odd",
         "/audit",
+        f"/audit?actor={quote(MARKUP)}&action={quote(MARKUP)}&since={quote(MARKUP)}",
+        f"/jobs?q={quote(MARKUP)}&state={quote(MARKUP)}&sort={quote(MARKUP)}&cursor={quote(MARKUP)}&at={quote(MARKUP)}",
+        f"/jobs?cols={quote(MARKUP)}&per={quote(MARKUP)}&n={quote(MARKUP)}",
+        f"/jobs/{ids[0]}?from={quote('/jobs?q=' + MARKUP)}&op={quote(MARKUP)}&plugin={quote(MARKUP)}",
         "/operations",
+        "/operations/1",
         "/plugins",
+        "/settings",
     ]
 
 
 def test_DA1_nothing_of_a_job_becomes_markup_and_no_secret_leaves(app: Jobkit, dash: Dashboard) -> None:
     ids = seed(app, hostile=True)
+    hostile_fleet(app)
     client = Client(dash)
     client.post(f"/jobs/{ids[7]}/retry", {"reason": f"{MARKUP} password={SECRET} {BIDI}"})
     client.post("/queues/pause", {"name": "mail", "reason": f"{MARKUP} {BIDI} token={TOKEN}"})
@@ -290,7 +316,7 @@ def test_DA1_nothing_of_a_job_becomes_markup_and_no_secret_leaves(app: Jobkit, d
         assert TOKEN not in answer.text, path
         for odd in ("\u202e", "\u2066", "\u200b", "\x1b", "\x07", "\u2028"):
             # What stands in a field to be edited must come back as it was.
-            shown = re.sub(r'<input [^>]*value="[^"]*"', "", answer.text)
+            shown = re.sub(r'<(?:input|option) [^>]*value="[^"]*"', "", answer.text)
             assert odd not in shown, (path, repr(odd))
 
 
