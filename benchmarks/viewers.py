@@ -22,6 +22,7 @@ import httpx
 import sqlalchemy as sa
 
 from jobkit import Jobkit, worker
+from jobkit.config import Config
 from jobkit.core import Core
 
 QUEUE: Final = "viewers"
@@ -36,7 +37,13 @@ async def viewed(n: int) -> None:
     """Nothing: only the queue's own work counts."""
 
 
-app = Jobkit(os.environ["BENCH_VIEWERS_DB"], workers=[viewed]) if "BENCH_VIEWERS_DB" in os.environ else None
+def _app() -> Jobkit | None:
+    """What the node runs; it prunes nothing of what is measured."""
+    url = os.environ.get("BENCH_VIEWERS_DB")
+    return None if url is None else Jobkit(config=Config(database_url=url, prune_after=None), workers=[viewed])
+
+
+app = _app()
 
 
 def _viewer(base: str, page: str, stop: threading.Event) -> None:

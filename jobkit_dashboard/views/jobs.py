@@ -130,6 +130,7 @@ def jobs_page(ctx: Context) -> Page:
             "rows": rows,
             "slow": slow,
             "per": asked.limit,
+            "at": ctx.query.text("at") if asked.at else "",
             "pers": PER,
             "state": ctx.query.text("state"),
             "tabs": _tabs(counted),

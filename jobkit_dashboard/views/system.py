@@ -44,7 +44,11 @@ def audit_page(ctx: Context) -> Page:
         until=parse_local(query.text("until"), zone),
         before_id=int(before) if before.isdecimal() and len(before) < 20 else None,
     )
-    filters = {name: query.text(name, 200) for name in ("actor", "action", "result", "since", "until")}
+    filters = {name: query.text(name, 200) for name in ("actor", "action", "result")}
+    # What is no time is not put back into the field either: browsers would warn of it.
+    filters |= {
+        name: query.text(name) if parse_local(query.text(name), zone) else "" for name in ("since", "until")
+    }
     return Page("audit.html", say("Audit"), {"found": found, "filters": filters}, nav="audit")
 
 
