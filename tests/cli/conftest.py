@@ -29,15 +29,19 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def cli(database_url: str, tmp_path: Path) -> Cli:
+def cli(database_url: str, tmp_path: Path) -> Iterator[Cli]:
     """The command line against an empty database, on both backends."""
-    return Cli(database_url, tmp_path)
+    cli = Cli(database_url, tmp_path)
+    yield cli
+    cli.end_what_runs()
 
 
 @pytest.fixture
-def lite(sqlite_url: str, tmp_path: Path) -> Cli:
+def lite(sqlite_url: str, tmp_path: Path) -> Iterator[Cli]:
     """The command line against a SQLite file, for what has nothing to do with the database."""
-    return Cli(sqlite_url, tmp_path)
+    cli = Cli(sqlite_url, tmp_path)
+    yield cli
+    cli.end_what_runs()
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ class Cli:
         self.env = {"JOBKIT_DATABASE_URL": url, "JOBKIT_IMPORTS": IMPORTS, "COLUMNS": "160"}
         self.folder = folder
         self.url = url
+        self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *args: str, input: str | None = None, env: Mapping[str, str] | None = None) -> Result:
         """Run a command through click's runner."""
@@ -61,7 +62,7 @@ class Cli:
     def process(self, *args: str, **more: Any) -> subprocess.Popen[str]:
         """Start a process; stdout and stderr are pipes."""
         env = self.environment(**more.pop("env", {}))
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.command(*args),
             env=env,
             cwd=self.folder,
@@ -69,6 +70,15 @@ class Cli:
             stdin=subprocess.DEVNULL,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )
+        self._started.append(process)
+        return process
+
+    def end_what_runs(self) -> None:
+        """End the processes that a test which failed has left."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
     def app(self) -> Jobkit:
         """The app of the same database."""
