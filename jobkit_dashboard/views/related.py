@@ -76,10 +76,13 @@ def _holder(ctx: Context, job: JobDetail) -> tuple[JobSummary, ...]:
     """The job that keeps others with this key from being inserted, where it is another one."""
     from jobkit_dashboard.text import term
 
-    if not job.unique_key:
+    # A job that has ended holds its key no longer, but remembers it.
+    kept = job.meta.get("unique_key") if isinstance(job.meta, Mapping) else None
+    key = job.unique_key or kept
+    if not isinstance(key, str) or not key:
         return ()
     try:
-        found = ctx.reads.jobs(term(job.unique_key, "unique"), limit=1).jobs
+        found = ctx.reads.jobs(term(key, "unique"), limit=1).jobs
     except AdminError:
         return ()
     return tuple(holder for holder in found if holder.id != job.job.id)
