@@ -69,8 +69,10 @@ class Lifeline:
     def tick(self, conn: Connection, now: datetime) -> int:
         """One round. Returns how many jobs were rescued or discarded."""
         try:
-            dead = self._dead(self._app.storage.live_nodes(conn))
-            return self._rescue(conn, dead, now) + self._discard_unknown(conn, now)
+            rows, orphans = self._app.storage.survey(conn)
+            dead = self._dead(rows)
+            rescued = self._rescue(conn, dead, now) if dead or orphans else 0
+            return rescued + self._discard_unknown(conn, now)
         except BaseException:
             self._seen.clear()
             raise

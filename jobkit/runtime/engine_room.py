@@ -119,7 +119,9 @@ class EngineRoom:
     ) -> Hints | None:
         """What tells of other processes' writes, where the database can."""
         if self._core.dialect == "sqlite":
-            return Watcher(self._connect_alone, changed=poller.look, clock=self._core.clock)
+            return Watcher(
+                self._connect_alone, changed=poller.look, lively=poller.lively, clock=self._core.clock
+            )
         if self._core.config.notify == "off":
             return None
         return Listener(

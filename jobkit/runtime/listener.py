@@ -24,7 +24,9 @@ PING_EVERY: Final = 10.0
 DEAF_AFTER: Final = 25.0
 """Seconds without one's own ping after which a listener is taken for dead."""
 LISTEN_FOR: Final = 0.5
-WATCH_EVERY: Final = 0.008
+WATCH_EVERY: Final = 0.006
+WATCH_CLOSELY: Final = 0.002
+"""Seconds between looks where jobs came a moment ago: the next are likely."""
 
 
 class Hints(Protocol):
@@ -183,11 +185,17 @@ class Watcher(Daemon):
     """Commits of other hosts are not promised to be seen: polling keeps its pace."""
 
     def __init__(
-        self, connect: Callable[[], Connection], *, changed: Callable[[], None], clock: Clock
+        self,
+        connect: Callable[[], Connection],
+        *,
+        changed: Callable[[], None],
+        lively: Callable[[], bool] = lambda: False,
+        clock: Clock,
     ) -> None:
         super().__init__("jobkit-watcher")
         self._connect = connect
         self._changed = changed
+        self._lively = lively
         self._clock = clock
         self._failures = 0
 
@@ -206,7 +214,7 @@ class Watcher(Daemon):
             raw: Any = conn.connection.driver_connection
             cursor = raw.cursor()
             seen = None
-            while not self._halt.wait(WATCH_EVERY):
+            while not self._halt.wait(WATCH_CLOSELY if self._lively() else WATCH_EVERY):
                 version = cursor.execute("PRAGMA data_version").fetchone()[0]
                 self._failures = 0
                 if version != seen:

@@ -34,6 +34,8 @@ GATHER: Final = 0.001
 """Seconds after an answer in which less than half of a queue's slots are not claimed: where jobs are brief, the others
 come free at once, and one claim takes them all.
 """
+LIVELY: Final = 1.0
+"""Seconds after a job in which the next is waited for with more attention."""
 MANY: Final = 8
 """How many slots are worth gathering."""
 ROOM: Final = 200
@@ -70,6 +72,7 @@ class Poller:
         self._pulsing = False
         self._in_round = False
         self._look = True
+        self._won_at = -LIVELY
         self._turn = 0
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -122,6 +125,10 @@ class Poller:
     def look(self) -> None:
         """Something was written: look into the cold queues."""
         self._post(self._look_now)
+
+    def lively(self) -> bool:
+        """Whether jobs came a moment ago; from any thread."""
+        return self._clock.monotonic() - self._won_at < LIVELY
 
     # -- the claimer's answers, from its thread
 
@@ -181,6 +188,8 @@ class Poller:
         over: bool,
     ) -> None:
         producer.answered(asked, len(jobs), full)
+        if jobs:
+            self._won_at = self._clock.monotonic()
         producer.gather_until = self._loop.time() + GATHER
         if self.left is not None:
             self.left -= len(jobs)

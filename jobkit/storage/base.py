@@ -352,6 +352,10 @@ class Storage(Protocol):
         """
         ...
 
+    def survey(self, conn: Connection) -> tuple[list[NodeRow], bool]:
+        """The node rows that are not marked lost, and whether there may be orphans; one statement."""
+        ...
+
     def rescue(
         self, conn: Connection, nodes: Mapping[str, int], *, now: datetime, limit: int, error_text: str
     ) -> Rescued:

@@ -23,7 +23,7 @@ from jobkit.storage.engine import reading
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
-__all__ = ["Fleet", "as_json", "insert_if_missing"]
+__all__ = ["Fleet", "as_json", "insert_if_missing", "node_row"]
 
 
 def as_json(value: Mapping[str, object]) -> str:
@@ -113,7 +113,7 @@ class Fleet(StorageArm):
         """See `Storage.nodes`."""
         table = self.tables.nodes
         with reading(conn):
-            return [_node_row(row) for row in conn.execute(select(table).order_by(table.c.node))]
+            return [node_row(row) for row in conn.execute(select(table).order_by(table.c.node))]
 
     def live_nodes(self, conn: Connection) -> list[NodeRow]:
         """See `Storage.live_nodes`."""
@@ -184,7 +184,7 @@ def _settings(row: Row[*tuple[Any, ...]], node: str | None, now: datetime) -> Qu
     return QueueSettings(bool(paused), row.limit_override if own is None else own)
 
 
-def _node_row(row: Row[*tuple[Any, ...]]) -> NodeRow:
+def node_row(row: Row[*tuple[Any, ...]]) -> NodeRow:
     return NodeRow(
         row.node,
         row.beat,

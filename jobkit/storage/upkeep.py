@@ -19,9 +19,10 @@ from sqlalchemy.exc import DBAPIError
 
 from jobkit.jobs import JobState, Lease, Transition
 from jobkit.storage.arm import StorageArm, batches
-from jobkit.storage.base import Change, ErrorEntry, Rescued, Staged
+from jobkit.storage.base import Change, ErrorEntry, NodeRow, Rescued, Staged
 from jobkit.storage.engine import in_transaction, reading
 from jobkit.storage.faults import Fault, classify
+from jobkit.storage.fleet import node_row
 from jobkit.storage.statement import Row
 
 if TYPE_CHECKING:
@@ -156,6 +157,15 @@ class Upkeep(StorageArm):
             if landed or len(orphans) < limit:
                 return orphans, landed
             behind = orphans[-1].id
+
+    def survey(self, conn: Connection) -> tuple[list[NodeRow], bool]:
+        """See `Storage.survey`."""
+        nodes = self.tables.nodes.alias("n")
+        orphans = exists().where(self.tables.jobs.c.state == "executing", not_(self._owned()))
+        query = select(nodes, orphans.label("orphans")).where(nodes.c.lost_at.is_(None))
+        with reading(conn):
+            rows = conn.execute(query.order_by(nodes.c.node)).all()
+        return [node_row(row) for row in rows], not rows or bool(rows[0].orphans)
 
     def _mark_lost(self, conn: Connection, nodes: Mapping[str, int], now: datetime) -> None:
         c = self.tables.nodes.c
