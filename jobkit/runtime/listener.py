@@ -24,7 +24,7 @@ PING_EVERY: Final = 10.0
 DEAF_AFTER: Final = 25.0
 """Seconds without one's own ping after which a listener is taken for dead."""
 LISTEN_FOR: Final = 0.5
-WATCH_EVERY: Final = 0.006
+WATCH_EVERY: Final = 0.008
 WATCH_CLOSELY: Final = 0.002
 """Seconds between looks where jobs came a moment ago: the next are likely."""
 
