@@ -178,9 +178,14 @@ class Core:
 
     # -- the rest --
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody observes events: where nobody does, none need be made."""
+        return self.registry.has("jobkit_event")
+
     def emit(self, event: Event) -> None:
         """Tell the observers of `jobkit_event`; costs a look-up where there are none."""
-        if self.registry.has("jobkit_event"):
+        if self.heard:
             self.registry.observe("jobkit_event", event=event)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:

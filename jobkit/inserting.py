@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session, scoped_session
 
+    from jobkit.storage.base import Storage
+
 __all__ = [
     "AsyncTarget",
     "Job",
@@ -235,21 +237,22 @@ def _really_open(conn: Connection) -> bool:
 
 def _insert_own(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
     """One short transaction, run again on deadlock and lock; a connection that died while idle is replaced once."""
-    waker = waker_of(core)
-    if not (core.storage.tells(rows) and rows[0].state is JobState.AVAILABLE):
-        inserted = retrying(lambda: _insert_and_notify(core, rows))
+    waker, storage = waker_of(core), core.storage
+    if not (storage.tells(rows) and rows[0].state is JobState.AVAILABLE):
+        inserted = retrying(lambda: _insert_and_notify(core, storage, rows))
         waker.wake(_queues(rows, inserted))
         return inserted
     queue = rows[0].queue
     with waker.along(queue) as channel:
-        inserted = retrying(lambda: _insert_telling(core, rows, channel))
+        inserted = retrying(lambda: _insert_telling(core, storage, rows, channel))
     waker.wake((queue,), told=channel is not None)
     return inserted
 
 
-def _insert_telling(core: Core, rows: Sequence[JobRow], channel: str | None) -> list[Inserted]:
+def _insert_telling(
+    core: Core, storage: Storage, rows: Sequence[JobRow], channel: str | None
+) -> list[Inserted]:
     """The statement that inserts notifies as well: one round trip."""
-    storage = core.storage
     with kept_connections(core).borrowed() as conn:
         if not storage.observed:
             return storage.insert(conn, rows, tell=channel)
@@ -257,8 +260,8 @@ def _insert_telling(core: Core, rows: Sequence[JobRow], channel: str | None) -> 
             return storage.insert(conn, rows, tell=channel)
 
 
-def _insert_and_notify(core: Core, rows: Sequence[JobRow]) -> list[Inserted]:
-    storage, inside = core.storage, core.config.notify == "in_statement"
+def _insert_and_notify(core: Core, storage: Storage, rows: Sequence[JobRow]) -> list[Inserted]:
+    inside = core.config.notify == "in_statement"
     with (
         kept_connections(core).borrowed() as conn,
         _one_transaction(conn, needed=storage.observed or inside or len(rows) > 1),

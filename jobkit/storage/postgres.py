@@ -228,7 +228,7 @@ class PostgresStorage(NativeStorage):
         return len(rows) == 1 and rows[0].unique_key is None
 
     def _insert_plain(self, conn: Connection, row: JobRow, tell: str | None) -> int:
-        params = {name: getattr(row, name) for name in _ROW}
+        params: dict[str, object] = row._asdict()
         if tell is None:
             return int(self._insert_one.rows(conn, params)[0][0])
         params["channel"] = tell
