@@ -274,11 +274,10 @@ class Executor:
             return
         run.deadline = None
         run.warned = True
-        running = 0.0 if run.started is None else (now - run.started) * 1000
         log.warning("%r was told to end (%s) and has not; it keeps its slot", run, run.why)
         why = str(run.why)
         self.core.emit(
-            JobOverrunning(at=self._clock.now(), why=why, running_ms=running, **identity(run.claimed))
+            JobOverrunning(at=self._clock.now(), why=why, running_ms=run.lasted(now), **identity(run.claimed))
         )
 
     # -- what settling asks

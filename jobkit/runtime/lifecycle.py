@@ -248,10 +248,10 @@ class Lifecycle:
     def _give_up(self, left: Sequence[Run]) -> None:
         """Give back what still runs; whatever its code still returns comes too late."""
         node = self._node
-        now = node.core.clock.now()
+        now, monotonic = node.core.clock.now(), node.core.clock.monotonic()
         for run in left:
             run.ended = True
-            node.recorder.add(given_back(run.claimed, run.lease, now, "interrupted"))
+            node.recorder.add(given_back(run.claimed, run.lease, now, "interrupted", run.lasted(monotonic)))
             node.given_back += 1
         node.executor.runs.clear()
 

@@ -87,5 +87,9 @@ class Run:
         self.ended = False
         self.warned = False
 
+    def lasted(self, now: float) -> float:
+        """For how many milliseconds the job has run at this monotonic time; 0 before it began."""
+        return 0.0 if self.started is None else (now - self.started) * 1000
+
     def __repr__(self) -> str:
         return f"job {self.lease.id} ({self.claimed.worker})"

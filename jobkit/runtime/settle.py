@@ -72,8 +72,7 @@ class Settler:
         """The record of `run`, which returned or raised `result` (an Outcome or any other exception)."""
         now = self._host.clock.now()
         claimed, lease = run.claimed, run.lease
-        started = run.started
-        duration = 0.0 if started is None else (self._host.clock.monotonic() - started) * 1000
+        duration = run.lasted(self._host.clock.monotonic())
         if run.why is None:
             if type(result) is Done:
                 return Settled(

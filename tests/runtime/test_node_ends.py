@@ -109,7 +109,11 @@ def test_SD2_SD6_an_embedded_node_returns_in_time_and_lives_on_for_what_cannot_b
     run(scenario)
 
 
-def test_a_node_whose_process_leaves_gives_back_what_still_runs(app: App) -> None:
+def test_a_node_whose_process_leaves_gives_back_what_still_runs(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "jobkit")
+
     async def scenario() -> None:
         [id] = app.enqueue(Block())
         node = app.node(grace=0.05, leaving=True)
@@ -119,6 +123,8 @@ def test_a_node_whose_process_leaves_gives_back_what_still_runs(app: App) -> Non
         row = app.row(id)
         assert (row.state, row.attempt) == ("available", 0)
         assert app.nodes() == []
+        [stop] = [line.getMessage() for line in caplog.records if "job.stop" in line.getMessage()]
+        assert float(stop.rpartition("duration_ms=")[2]) >= 50  # the grace at least
 
     run(scenario)
 
