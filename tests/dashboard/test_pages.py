@@ -437,6 +437,7 @@ def admin_routes(app: Jobkit) -> list[str]:
 def test_every_page_is_drawn_on_postgres_too(postgres_url: str) -> None:
     app = make_app(postgres_url)
     ids = seed(app, hostile=True)
+    hostile_fleet(app)
     client = Client(Dashboard(app, auth=by_header))
     for path in [
         *PAGES,
