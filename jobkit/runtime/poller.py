@@ -127,8 +127,9 @@ class Poller:
         self._post(self._look_now)
 
     def lively(self) -> bool:
-        """Whether jobs came a moment ago; from any thread."""
-        return self._clock.monotonic() - self._won_at < LIVELY
+        """Whether jobs came a moment ago and there are no more, so that the next are waited for; from any thread."""
+        recent = self._clock.monotonic() - self._won_at < LIVELY
+        return recent and not any(producer.hot for producer in self._producers.values())
 
     # -- the claimer's answers, from its thread
 
