@@ -1,4 +1,4 @@
-"""The arm of SQLite: batches travel as one JSON parameter, a record and the next claim share one write
+"""The arm of SQLite: changes travel as one JSON parameter, a record and the next claim share one write
 transaction.
 
 Invariant: the write lock is taken only when there is something to write, and waited for fairly (see
