@@ -216,7 +216,11 @@ def worker_of(thing: type[Worker] | FunctionWorker[..., Any]) -> type[Worker]:
 
 def arg_names(cls: type[Worker]) -> tuple[str, ...]:
     """The names of a worker's args, in the order of their definition."""
-    return tuple(field.name for field in dataclasses.fields(cast(Any, cls)))
+    names: tuple[str, ...] | None = cls.__dict__.get("__jobkit_args__")
+    if names is None:
+        names = tuple(field.name for field in dataclasses.fields(cast(Any, cls)))
+        setattr(cls, "__jobkit_args__", names)  # noqa: B010 - no part of the class that users see
+    return names
 
 
 def encode(instance: Worker) -> str:

@@ -55,8 +55,8 @@ class JobkitAdapter(Adapter):
         app.enqueue_all([noop(number=number) for number in range(count)])
 
     def enqueue_unique(self, kind: str, count: int):
-        noop = NOOPS[kind]
-        app.enqueue_all([noop(number=number).job(unique=Unique.args()) for number in range(count)])
+        noop, unique = NOOPS[kind], Unique.args()
+        app.enqueue_all([noop(number=number).job(unique=unique) for number in range(count)])
 
     def enqueue_in_transaction(self, kind: str, number: int):
         with self.engine.begin() as conn:
