@@ -128,8 +128,7 @@ class Server:
         ctx.values = found.values
         if found.route.method == "POST":
             await self._take(ctx, found.route, receive)
-        reply = await self.in_thread(self._run, found.route, ctx)
-        return await self.in_thread(answers.response, ctx, reply)
+        return await self.in_thread(self._respond, found.route, ctx)
 
     async def _who(self, ctx: Context) -> Actor | None:
         request = ctx.request
@@ -168,6 +167,10 @@ class Server:
         )
         if refusal is not None:
             raise Refused(403, refusal)
+
+    def _respond(self, route: Route, ctx: Context) -> Response:
+        """Handler and drawing in one turn of a thread: each more costs a poll as much as what it asks."""
+        return answers.response(ctx, self._run(route, ctx))
 
     def _run(self, route: Route, ctx: Context) -> Reply:
         """Check the permission and the rate, then call the handler; in a thread."""
