@@ -40,7 +40,9 @@ async def viewed(n: int) -> None:
 def _app() -> Jobkit | None:
     """What the node runs; it prunes nothing of what is measured."""
     url = os.environ.get("BENCH_VIEWERS_DB")
-    return None if url is None else Jobkit(config=Config(database_url=url, prune_after=None), workers=[viewed])
+    return (
+        None if url is None else Jobkit(config=Config(database_url=url, prune_after=None), workers=[viewed])
+    )
 
 
 app = _app()
