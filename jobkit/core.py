@@ -25,7 +25,8 @@ from jobkit.config import Config, engine_url
 from jobkit.errors import ConfigError
 from jobkit.redact import Redactor
 from jobkit.registry import Registry
-from jobkit.storage.base import InsertedJob, Observers, Storage, make_storage
+from jobkit.storage.base import InsertedJob, Observers, Storage
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import make_engine, read_engine
 from jobkit.storage.schema import Tables, tables_for
 

@@ -48,7 +48,6 @@ __all__ = [
     "Rescued",
     "Staged",
     "Storage",
-    "make_storage",
 ]
 
 ERRORS_KEPT: Final = 20
@@ -478,20 +477,3 @@ class Storage(Protocol):
     def link_run(self, conn: Connection, key: str, run_at: datetime, job_id: int) -> None:
         """Notes which job that run enqueued (or found, as a duplicate)."""
         ...
-
-
-def make_storage(
-    dialect_name: str, tables: Tables, *, arm: Arm = "auto", observers: Observers = NO_OBSERVERS
-) -> Storage:
-    """The arm for a dialect: Postgres' or SQLite's own, or the portable one (any other dialect, or by
-    `arm`).
-    """
-    from jobkit.storage.portable import PortableStorage
-    from jobkit.storage.postgres import PostgresStorage
-    from jobkit.storage.sqlite import SQLiteStorage, has_returning
-
-    if arm == "auto" and dialect_name == "postgresql":
-        return PostgresStorage(tables, observers)
-    if arm == "auto" and dialect_name == "sqlite" and has_returning():
-        return SQLiteStorage(tables, observers)
-    return PortableStorage(tables, observers)

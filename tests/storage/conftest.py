@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Connection, Engine
 
-from jobkit.storage.base import Storage, make_storage
+from jobkit.storage.base import Storage
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import make_engine, node_connection
 from jobkit.storage.schema import Tables, tables_for
 from tests.storage.support import Database, Settings

@@ -104,7 +104,7 @@ async def _async_life(url: Any, work: Callable[[Connection], None]) -> None:
 
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
 def test_an_autocommit_connection_commits_each_insert(postgres_url: str, driver: str, arm: str) -> None:
-    from jobkit.storage.base import make_storage
+    from jobkit.storage.choice import make_storage
     from jobkit.storage.migrations import up
     from jobkit.storage.schema import tables_for
 

@@ -329,7 +329,7 @@ def test_the_busy_loop_ends_when_the_lock_goes(sqlite_url: str) -> None:
 
 
 def test_times_are_read_in_utc_whatever_the_session_says(postgres_url: str) -> None:
-    from jobkit.storage.base import make_storage
+    from jobkit.storage.choice import make_storage
     from jobkit.storage.migrations import up
     from jobkit.storage.schema import tables_for
     from tests.storage.support import NOW, job_row

@@ -16,7 +16,8 @@ from jobkit import JobInfo, Worker
 from jobkit._prepare import prepare
 from jobkit.errors import EnqueueConflict, EnqueueLocked, NotMigrated
 from jobkit.jobs import Inserted, JobState
-from jobkit.storage.base import Change, InsertedJob, Observers, make_storage
+from jobkit.storage.base import Change, InsertedJob, Observers
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import atomic, configure_sqlite, make_engine, node_connection, retrying
 from tests.storage.support import NOW, SECOND, Database, Settings, job_row
 

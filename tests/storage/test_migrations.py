@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Engine, inspect
 
 from jobkit.errors import ConfigError, NotMigrated
-from jobkit.storage.base import make_storage
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import make_engine
 from jobkit.storage.migrations import (
     CORE,

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from jobkit.jobs import JobState
-from jobkit.storage.base import Change, make_storage
+from jobkit.storage.base import Change
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import make_engine, node_connection
 from jobkit.storage.migrations import up
 from jobkit.storage.schema import tables_for

@@ -15,7 +15,8 @@ import sys
 from datetime import timedelta
 from tests.storage.support import NOW, Settings, job_row
 from jobkit.jobs import JobState
-from jobkit.storage.base import Change, make_storage
+from jobkit.storage.choice import make_storage
+from jobkit.storage.base import Change
 from jobkit.storage.engine import make_engine, node_connection
 from jobkit.storage.schema import tables_for
 

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from jobkit.jobs import JobState
-from jobkit.storage.base import Change, Storage, make_storage
+from jobkit.storage.base import Change, Storage
+from jobkit.storage.choice import make_storage
 from jobkit.storage.engine import make_engine, node_connection
 from jobkit.storage.migrations import up
 from jobkit.storage.schema import Tables

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Connection
 
 from jobkit.jobs import FINAL, JobState, Lease, Transition
-from jobkit.storage.base import Change, ErrorEntry, Observers, make_storage
+from jobkit.storage.base import Change, ErrorEntry, Observers
+from jobkit.storage.choice import make_storage
 from tests.storage.support import NOW, SECOND, Database
 
 LATER = NOW + 60 * SECOND

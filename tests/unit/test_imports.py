@@ -25,7 +25,7 @@ ROOMS: list[set[str]] = [
     {"hookspecs", "_hooktypes", "_admintypes"},
     {"registry", "_discovery", "_hooktable", "_known", "_loader", "_plugins", "_standing"},
     {"core"},
-    {"wakeup"},
+    {"wakeup", "_commits"},
     {"inserting"},
     {"runtime"},
     {"plugins"},
