@@ -56,6 +56,7 @@ _PAGES = (
     Route("GET", "/audit", "view.audit", system.audit_page),
     Route("GET", "/audit/export", "view.audit", export.export_audit),
     Route("GET", "/settings", SIGNED_IN, system.settings_page),
+    Route("GET", "/settings/report", SIGNED_IN, system.health_report),
     # The route's own permission is the plugin page's; the handler asks for it.
     Route("GET", "/x/{plugin}", SIGNED_IN, system.plugin_page),
     Route("GET", "/x/{plugin}/{rest:rest}", SIGNED_IN, system.plugin_page),

@@ -5,14 +5,23 @@ from __future__ import annotations
 from jobkit.admin.errors import NotFound, NotPermitted
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.extend import GoTo, PluginPage
+from jobkit_dashboard.links import docs_of
 from jobkit_dashboard.prefs import CHOICES, zones
-from jobkit_dashboard.replies import Cookie, Page, Redirect, Reply
-from jobkit_dashboard.text import plain
+from jobkit_dashboard.replies import Cookie, Download, Page, Redirect, Reply
+from jobkit_dashboard.report import NAME, redaction_rules, report, retention
 from jobkit_dashboard.times import parse_local
 from jobkit_dashboard.version import version
 from jobkit_dashboard.words import say
 
-__all__ = ["audit_page", "plugin_page", "plugins_page", "revoke", "save_settings", "settings_page"]
+__all__ = [
+    "audit_page",
+    "health_report",
+    "plugin_page",
+    "plugins_page",
+    "revoke",
+    "save_settings",
+    "settings_page",
+]
 
 _YEAR = 365 * 24 * 3600
 
@@ -21,7 +30,10 @@ def plugins_page(ctx: Context) -> Page:
     """`R/plugins`: what is loaded, and what is not, with the reason."""
     views = ctx.reads.plugins()
     states = {state.name: state for state in ctx.app.registry.plugins}
-    rows = [(view, states.get(view.name)) for view in views]
+    rows = [
+        (view, states.get(view.name), docs_of(view.distribution) if view.distribution else None)
+        for view in views
+    ]
     return Page(
         "plugins.html",
         say("Plugins"),
@@ -63,13 +75,24 @@ def settings_page(ctx: Context) -> Page:
         ("jobkit", version()),
         ("SQLAlchemy", sqlalchemy_version),
         (say("Database"), ctx.app.dialect),
-        (say("Finished jobs are kept"), plain(ctx.app.config.prune_after or "for ever")),
-        (say("Redaction"), "OFF" if ctx.app.config.redaction.off else "on"),
+        (say("Finished jobs are kept"), retention(ctx.app)),
     ]
     if ctx.may("view.plugins"):
         about.insert(3, (say("Database URL"), mask_url(ctx.app.config.database_url)))
-    data = {"choices": CHOICES, "zones": sorted(zones()), "sessions": sessions, "about": about}
+    data: dict[str, object] = {
+        "choices": CHOICES,
+        "zones": sorted(zones()),
+        "sessions": sessions,
+        "about": about,
+    }
+    data["rules"] = redaction_rules(ctx.app)
     return Page("settings.html", say("Settings"), data, nav="settings")
+
+
+def health_report(ctx: Context) -> Reply:
+    """`R/settings/report`: what a bug report needs, as a file. Changes nothing, so it is no row of the audit."""
+    text = report(ctx)
+    return Download(NAME, "application/json", lambda: (text,))
 
 
 def save_settings(ctx: Context) -> Reply:
