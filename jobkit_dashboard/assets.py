@@ -6,6 +6,7 @@ Invariant: a URL names a hash and a name of the dictionary, so it can be kept fo
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -13,6 +14,7 @@ from typing import Final
 
 from jobkit.core import Core
 from jobkit_dashboard.extend import Asset
+from jobkit_dashboard.words import said_in, say
 
 __all__ = ["Assets", "File"]
 
@@ -39,6 +41,13 @@ def _own() -> Iterable[tuple[str, bytes]]:
             yield entry.name, entry.read_bytes()
 
 
+def _texts(files: Mapping[str, bytes]) -> bytes:
+    """The module `catalogue.js`: the texts that the scripts say, in the words of the catalogue."""
+    scripts = [content.decode() for name, content in files.items() if name.endswith(".js")]
+    texts = sorted({text for script in scripts for text in said_in(script)})
+    return f"export default {json.dumps({text: say(text) for text in texts}, indent=0)};\n".encode()
+
+
 def _type(name: str) -> str:
     return next(kind for ending, kind in _TYPES.items() if name.endswith(ending))
 
@@ -57,6 +66,7 @@ class Assets:
 
     def __init__(self, app: Core) -> None:
         own = dict(_own())
+        own["catalogue.js"] = _texts(own)
         self._hash = _bundle(own)
         self._files = {(self._hash, name): File(content, _type(name)) for name, content in own.items()}
         self.styles: list[str] = []

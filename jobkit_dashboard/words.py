@@ -6,6 +6,8 @@ catalogue does not know is shown as it is, and what a value of a job says is nev
 
 Texts of templates are looked up once, when a template is compiled. A sentence with values in it is one text:
 `Type {{ typed }} to go on` is looked up as `Type {1} to go on`, and a translation may put the places in another order.
+
+Scripts call `say("...")` too; the few texts that they need go to the browser as a module of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from jinja2 import Environment
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
-__all__ = ["TemplateWords", "catalogue", "say", "texts_of"]
+__all__ = ["TemplateWords", "catalogue", "said_in", "say", "texts_of"]
 
 SHOWN: Final = frozenset({"title", "placeholder", "aria-label", "alt"})
 """Attributes whose values people read or hear."""
@@ -29,6 +31,7 @@ QUIET: Final = frozenset({"code", "pre", "kbd", "svg", "style", "script"})
 """Elements whose text is no language: commands, keys, pictures."""
 _TAG: Final = re.compile(r"<(/?)([a-zA-Z][\w-]*)|<!--.*?-->|<![^>]*>", re.S)
 _ATTRIBUTE: Final = re.compile(r"""([\w:-]+)\s*=\s*(["'])|(/?>)""")
+_SAID: Final = re.compile(r"""\bsay\(\s*"((?:[^"\\]|\\.)*)\"""")
 _PLACE: Final = re.compile(r"\{(\d+)\}")
 _WORD: Final = re.compile(r"[A-Za-z]{2}")
 
@@ -44,6 +47,11 @@ def catalogue(language: str = "en") -> Mapping[str, str]:
 def say(text: str, /, **values: object) -> str:
     """A text of the catalogue, its places `{name}` filled in."""
     return catalogue().get(text, text).format(**values) if values else catalogue().get(text, text)
+
+
+def said_in(source: str) -> list[str]:
+    """What a template or a script gives to `say`, in order."""
+    return _SAID.findall(source)
 
 
 class TemplateWords(Extension):

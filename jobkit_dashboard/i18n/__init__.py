@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from jobkit.jobs import JobState
-from jobkit_dashboard.words import texts_of
+from jobkit_dashboard.words import said_in, texts_of
 
 __all__ = ["FILE", "texts"]
 
@@ -26,16 +26,17 @@ NAMES: Final = frozenset(
 )  # fmt: skip
 """What things are said to be: looked up by name where they are shown."""
 _PACKAGE: Final = Path(__file__).parents[1]
-_SAID: Final = re.compile(r"""\bsay\(\s*"((?:[^"\\]|\\.)*)\"""")
 _WORD: Final = re.compile(r"[A-Za-z]{2}")
 
 
 def texts() -> set[str]:
-    """Every text of our templates, and everything that is given to `say`."""
+    """Every text of our templates, and everything that templates, scripts and code give to `say`."""
     found: set[str] = {*NAMES, *(state.value.capitalize() for state in JobState)}
     for file in sorted((_PACKAGE / "templates").rglob("*.html")):
         source = file.read_text("utf-8")
-        found.update(texts_of(source), _SAID.findall(source))
+        found.update(texts_of(source), said_in(source))
+    for file in sorted((_PACKAGE / "static").glob("*.js")):
+        found.update(said_in(file.read_text("utf-8")))
     for file in sorted(_PACKAGE.rglob("*.py")):
         found.update(_said(file.read_text("utf-8")))
     return {text for text in found if _WORD.search(text)}

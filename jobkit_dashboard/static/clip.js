@@ -1,5 +1,6 @@
 // Copy buttons.
 import { announce } from "./say.js";
+import { say } from "./words.js";
 
 export function startClip() {
   document.addEventListener("click", async (event) => {
@@ -7,7 +8,7 @@ export function startClip() {
     if (!button) return;
     try {
       await navigator.clipboard.writeText(button.dataset.copy);
-      announce("copied");
-    } catch { announce("could not be copied"); }
+      announce(say("copied"));
+    } catch { announce(say("could not be copied")); }
   });
 }

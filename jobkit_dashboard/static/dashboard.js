@@ -6,6 +6,7 @@ import { startSuggest } from "./suggest.js";
 import { startKeys } from "./keys.js";
 import { startClip } from "./clip.js";
 import { startMenus } from "./menus.js";
+import { startDialogs } from "./dialogs.js";
 
 document.documentElement.classList.add("scripted");
 if (matchMedia("(max-width: 1000px)").matches) document.querySelector("details.facets")?.removeAttribute("open");
@@ -15,4 +16,5 @@ startMenus();
 startClip();
 startSuggest();
 startKeys();
+startDialogs();
 startLive();

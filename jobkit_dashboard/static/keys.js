@@ -1,6 +1,7 @@
 // Keys. Single ones never fire in fields or with modifiers, and can be switched off.
 import { cycle, round } from "./live.js";
 import { toggle } from "./select.js";
+import { say } from "./words.js";
 
 const root = document.body.dataset.root;
 const single = document.body.dataset.keys !== "off";
@@ -74,7 +75,7 @@ async function queues(text) {
       if (!name) continue;
       const row = document.createElement("li");
       const link = document.createElement("a");
-      row.dataset.queue = ""; link.textContent = `queue ${name}`;
+      row.dataset.queue = ""; link.textContent = say("queue {name}", { name });
       link.href = `${root}/queues/show?${new URLSearchParams({ name })}`;
       row.append(link);
       document.getElementById("palette-list").append(row);

@@ -1,6 +1,7 @@
 // The live refresh: polls, and merges what has changed without disturbing what the person does.
 import { drawTimes } from "./times.js";
 import { announce, stopAnnouncing } from "./say.js";
+import { say } from "./words.js";
 
 const body = document.body;
 let token = body.dataset.token;
@@ -25,20 +26,20 @@ function held() {
 
 function pause() {
   if (stopped) return stopped;
-  if (document.hidden) return "the tab is hidden";
-  if (navigator.onLine === false) return "offline";
-  if (document.querySelector("dialog[open]")) return "a dialog is open";
-  if (document.querySelector("details.menu[open]")) return "a menu is open";
+  if (document.hidden) return say("the tab is hidden");
+  if (navigator.onLine === false) return say("offline");
+  if (document.querySelector("dialog[open]")) return say("a dialog is open");
+  if (document.querySelector("details.menu[open]")) return say("a menu is open");
   const selection = document.getSelection();
-  if (selection && !selection.isCollapsed && document.getElementById("main").contains(selection.anchorNode)) return "text is selected";
+  if (selection && !selection.isCollapsed && document.getElementById("main").contains(selection.anchorNode)) return say("text is selected");
   return "";
 }
 
-function say(text, stale) {
-  const status = document.getElementById("refresh-status");
-  if (!status) return;
-  if (status.textContent !== text) status.textContent = text;
-  status.classList.toggle("stale", Boolean(stale));
+function status(text, stale) {
+  const place = document.getElementById("refresh-status");
+  if (!place) return;
+  if (place.textContent !== text) place.textContent = text;
+  place.classList.toggle("stale", Boolean(stale));
 }
 
 function trouble(text) {
@@ -50,15 +51,18 @@ function trouble(text) {
 
 function tell() {
   const why = pause();
-  const age = Math.round((Date.now() - lastGood) / 1000);
-  if (why) return say(`paused: ${why}`, true);
-  if (failures) return say(`stale ${age} s`, true);
-  if (!seconds) return say("refresh is off");
-  say(`updated ${age} s ago`);
+  const count = Math.round((Date.now() - lastGood) / 1000);
+  if (why) return status(say("paused: {why}", { why }), true);
+  if (failures) return status(say("stale {count} s", { count }), true);
+  if (!seconds) return status(say("refresh is off"));
+  status(say("updated {count} s ago", { count }));
 }
 
+// The one place where text becomes HTML: what this server drew, which is escaped, and the policy runs no script of it.
+export function parse(html) { return new DOMParser().parseFromString(html, "text/html"); }
+
 export function merge(html) {
-  const parsed = new DOMParser().parseFromString(html, "text/html");
+  const parsed = parse(html);
   for (const fresh of parsed.querySelectorAll("section[data-live]")) {
     const old = document.getElementById(fresh.id);
     if (!old) continue;
@@ -99,8 +103,8 @@ async function poll() {
   const answer = await fetch(address(), { credentials: "same-origin", headers: { Accept: "text/html" }, redirect: "error" });
   if (answer.status === 204) return;
   if (answer.status === 401 || answer.status === 403) {
-    stopped = "signed out";
-    trouble("Signed out, or no longer permitted: reload the page.");
+    stopped = say("signed out");
+    trouble(say("Signed out, or no longer permitted: reload the page."));
     return;
   }
   if (!answer.ok) {
@@ -116,7 +120,7 @@ async function poll() {
   // Held rows are compared with the states that the person saw first.
   if (drawn && table()) table().dataset.drawn = drawn;
   const pill = document.querySelector(".pill a");
-  if (pill && (!before || before.textContent !== pill.textContent)) announce(pill.textContent.replace(" – show", " jobs"));
+  if (pill && (!before || before.textContent !== pill.textContent)) announce(say("{count} new jobs", { count: pill.dataset.count }));
 }
 
 function schedule() {
@@ -137,7 +141,7 @@ export async function round() {
     if (!stopped) trouble("");
   } catch {
     failures += 1;
-    if (failures >= 3) trouble(`Can't reach the server; trying again in ${Math.max(Math.min(60, 2 ** failures), wait)} s.`);
+    if (failures >= 3) trouble(say("Can't reach the server; trying again in {count} s.", { count: Math.max(Math.min(60, 2 ** failures), wait) }));
   }
   busy = false;
   tell();

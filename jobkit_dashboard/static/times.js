@@ -1,18 +1,21 @@
 // Times in words: "3 min ago" with the whole time in the title. The server's text stays where it is wanted.
+import { say } from "./words.js";
+
 const absolute = document.body.dataset.times === "absolute";
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, (count) => say("{count} d", { count })], [3600, (count) => say("{count} h", { count })],
+  [60, (count) => say("{count} min", { count })], [1, (count) => say("{count} s", { count })],
+];
 
 function span(seconds) {
-  for (const [size, unit] of UNITS) {
-    if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
-  }
-  return "0 s";
+  const [size, words] = UNITS.find(([least]) => seconds >= least) || UNITS[3];
+  return words(Math.floor(seconds / size));
 }
 
 function relative(then) {
   const seconds = (Date.now() - then) / 1000;
-  if (Math.abs(seconds) < 1) return "now";
-  return seconds >= 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`;
+  if (Math.abs(seconds) < 1) return say("now");
+  return seconds >= 0 ? say("{span} ago", { span: span(seconds) }) : say("in {span}", { span: span(-seconds) });
 }
 
 export function drawTimes(root = document) {

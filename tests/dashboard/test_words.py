@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from jinja2 import DictLoader, Environment
@@ -12,7 +13,7 @@ from jinja2 import DictLoader, Environment
 from jobkit import Jobkit
 from jobkit_dashboard import Dashboard, words
 from jobkit_dashboard.i18n import FILE, texts
-from jobkit_dashboard.words import TemplateWords, texts_of
+from jobkit_dashboard.words import TemplateWords, said_in, texts_of
 from tests.dashboard.support import Client, by_header
 
 
@@ -80,3 +81,39 @@ def test_pages_are_drawn_in_the_words_of_the_catalogue(
     for text in ("«Apply»", "«Sort»", "«More filters»", "«Skip to the content»"):
         assert text in shown
     assert 'aria-label="«Tick all on this page»"' in page
+
+
+SCRIPTS = [f for f in (Path(words.__file__).parent / "static").glob("*.js") if f.name != "idiomorph.js"]
+UNSAID = re.compile(
+    r"""(?:\b(?:announce|trouble|status)\(\s*|(?:textContent|title|ariaLabel|placeholder)\s*=\s*|"aria-label",\s*)"""
+    r"""["'`](?=[^"'`]*[A-Za-z]{2})|\breturn\s+["'`][A-Za-z]{2}"""
+)
+"""Where a script would show a text of its own."""
+
+
+def test_scripts_show_no_text_but_the_catalogues() -> None:
+    for file in SCRIPTS:
+        source = file.read_text("utf-8")
+        assert not UNSAID.findall(re.sub(r"\$\{[^}]*\}", "", source)), file.name
+        # Only a text that stands there can be found; the module of `say` itself has none.
+        calls = len(re.findall(r"(?<!function )\bsay\(", source))
+        assert calls == len(said_in(source)), file.name
+    assert UNSAID.search('announce("copied it")') and UNSAID.search("a.textContent = `queue ${name}`")
+
+
+def test_scripts_get_their_texts_in_the_words_of_the_catalogue(
+    app: Jobkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    english = words.catalogue()
+    said = {text for file in SCRIPTS for text in said_in(file.read_text("utf-8"))}
+    assert said <= set(english)
+    plain = Dashboard(app, auth=by_header).assets.path("catalogue.js")
+    monkeypatch.setattr(words, "catalogue", lambda language="en": {key: f"«{key}»" for key in english})
+    dash = Dashboard(app, auth=by_header)
+    path = dash.assets.path("catalogue.js")
+    assert path != plain, "browsers keep a file for ever, so other words are another address"
+    answer = Client(dash).get(path)
+    assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
+    found = json.loads(answer.text.removeprefix("export default ").removesuffix(";\n"))
+    assert found == {text: f"«{text}»" for text in said}
+    assert "paused: {why}" in found
