@@ -10,7 +10,7 @@ from jobkit_dashboard.prefs import CHOICES, zones
 from jobkit_dashboard.replies import Cookie, Download, Page, Redirect, Reply
 from jobkit_dashboard.report import NAME, redaction_rules, report, retention
 from jobkit_dashboard.times import parse_local
-from jobkit_dashboard.version import version
+from jobkit_dashboard.version import schema_version, version
 from jobkit_dashboard.words import say
 
 __all__ = [
@@ -74,11 +74,12 @@ def settings_page(ctx: Context) -> Page:
     about = [
         ("jobkit", version()),
         ("SQLAlchemy", sqlalchemy_version),
+        (say("Tables"), schema_version(ctx)),
         (say("Database"), ctx.app.dialect),
         (say("Finished jobs are kept"), retention(ctx.app)),
     ]
     if ctx.may("view.plugins"):
-        about.insert(3, (say("Database URL"), mask_url(ctx.app.config.database_url)))
+        about.insert(4, (say("Database URL"), mask_url(ctx.app.config.database_url)))
     data: dict[str, object] = {
         "choices": CHOICES,
         "zones": sorted(zones()),

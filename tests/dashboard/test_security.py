@@ -18,6 +18,7 @@ from jobkit_dashboard import Dashboard
 from jobkit_dashboard.auth import allow_all, basic, proxy_header
 from jobkit_dashboard.passwords import Users, hash_password, verify
 from jobkit_dashboard.serve import Standalone, dashboard_for, is_loopback, refusal
+from tests.admin.support import add, row
 from tests.dashboard.support import SECRET, Client, by_header, serving
 
 HERE = Path(jobkit_dashboard.__file__).parent
@@ -244,12 +245,23 @@ def test_vendored_files_are_those_that_are_listed() -> None:
         assert (HERE / entry["licence_file"]).read_text()
 
 
-def test_what_browsers_load_is_small() -> None:
+def test_what_browsers_load_is_small(admin: Client) -> None:
     import gzip
 
     scripts = b"".join(file.read_bytes() for file in (HERE / "static").glob("*.js"))
+    scripts += admin.get(admin.http.app._dash.assets.path("catalogue.js")).content  # type: ignore[attr-defined]
     assert len(gzip.compress(scripts)) <= 25 * 1024
     assert len(gzip.compress((HERE / "static" / "dashboard.css").read_bytes())) <= 12 * 1024
+
+
+def test_a_long_list_is_a_small_page(app: Jobkit, admin: Client) -> None:
+    import gzip
+
+    args = {"user_id": 1, "text": "Dear customer, thank you for all of your orders of this year. " * 2}
+    add(app.core, *[row(worker="send_mail", queue="mail", args={**args, "n": n}) for n in range(200)])
+    page = admin.get("/jobs?per=200")
+    assert page.text.count("data-id=") == 200
+    assert len(gzip.compress(page.content)) <= 60 * 1024
 
 
 # -- logs
