@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -68,6 +69,7 @@ class Cli:
             cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
+            preexec_fn=heed_interrupts,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )
         self._started.append(process)
@@ -85,6 +87,11 @@ class Cli:
         from jobkit.config import Config
 
         return Jobkit(config=Config(database_url=self.url, imports=[IMPORTS]))
+
+
+def heed_interrupts() -> None:
+    """Whoever runs the tests in the background ignores SIGINT, and so would each process that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jobkit.cli.exitcodes import ExitCode
-from tests.cli.support import Cli, Seeded, audited, seed, wait_until
+from tests.cli.support import Cli, Seeded, audited, heed_interrupts, seed, wait_until
 from tests.support.distributions import Site, visible
 
 COMMANDS = """
@@ -157,6 +157,11 @@ def test_an_interrupted_operation_is_cancelled_and_ends_with_130(
 # -- a real terminal
 
 
+def _in_the_foreground() -> None:
+    ioctl(0, termios.TIOCSCTTY, 0)
+    heed_interrupts()
+
+
 class Terminal:
     """A command on a pseudo-terminal of a size."""
 
@@ -172,7 +177,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_in_the_foreground,
         )
         os.close(slave)
         self.seen = ""
