@@ -13,7 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy as sa
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from jobkit import Jobkit
 
 CHROMIUM = Path("/usr/bin/chromium")
 BUILD = Path(__file__).parents[2] / "build"
@@ -68,6 +71,23 @@ def axe_source() -> str:
         member = tar.extractfile("package/axe.min.js")
         assert member is not None
         return member.read().decode()
+
+
+class Site:
+    """A dashboard that is being served."""
+
+    def __init__(self, app: Jobkit, ids: list[int], base: str) -> None:
+        self.app, self.ids, self.base = app, ids, base
+
+    def set(self, job_id: int, **values: Any) -> None:
+        jobs = self.app.tables.jobs
+        with self.app.engine.begin() as conn:
+            conn.execute(sa.update(jobs).where(jobs.c.id == job_id).values(**values))
+
+    def state(self, job_id: int) -> str | None:
+        jobs = self.app.tables.jobs
+        with self.app.engine.connect() as conn:
+            return conn.scalar(sa.select(jobs.c.state).where(jobs.c.id == job_id))
 
 
 class Watched:

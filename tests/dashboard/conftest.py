@@ -6,12 +6,18 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobkit import Jobkit
 from jobkit_dashboard import Dashboard
-from tests.dashboard.support import Client, by_header, make_app, seed
+from tests.dashboard.support import Client, always, by_header, make_app, seed, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.dashboard.browsing import Site, Watched
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -51,3 +57,44 @@ def dash(app: Jobkit) -> Dashboard:
 def admin(dash: Dashboard, ids: list[int]) -> Client:
     """An admin's browser, without scripts."""
     return Client(dash)
+
+
+# -- for those that need a browser; it is imported only there
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one."""
+    from tests.dashboard.browsing import chromium
+
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """What looks for barriers."""
+    from tests.dashboard.browsing import axe_source
+
+    return axe_source()
+
+
+@pytest.fixture
+def site(app: Jobkit, ids: list[int]) -> Iterator[Site]:
+    """A dashboard that is served, at the root."""
+    from tests.dashboard.browsing import Site
+
+    with serving(Dashboard(app, auth=always("admin"), label="prod", colour="red").asgi) as port:
+        yield Site(app, ids, f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture
+def tab(site: Site, browser: Browser) -> Iterator[Watched]:
+    """A tab that notices misdeeds."""
+    from tests.dashboard.browsing import Watched
+
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    watched = Watched(context, site.base)
+    yield watched
+    watched.check()
+    context.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ PATTERN = "ACME-[0-9]{6}"
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Jobkit:
+def guarded(tmp_path: Path) -> Iterator[Jobkit]:
     """An app whose settings hold secrets, and rules of its own."""
     config = Config(
         redaction={"keys": ["shoe_size"], "patterns": [PATTERN], "allow": ["args.token_count"]},
         plugins={"acme": {"api_key": SECRET, "endpoint": f"https://u:{SECRET}@acme.example/?token={TOKEN}"}},
     )
-    return make_app(f"sqlite:///{tmp_path / 'jobkit.db'}", config=config)
+    app = make_app(f"sqlite:///{tmp_path / 'jobkit.db'}", config=config)
+    yield app
+    app.close()
 
 
 def told(client: Client) -> dict[str, Any]:
@@ -66,6 +69,7 @@ def test_the_health_report_is_redacted_where_redaction_is_off(tmp_path: Path) ->
     assert TOKEN not in client.get("/settings/report").text
     assert told(client)["redaction"] == []
     assert "<dd>OFF</dd>" in client.get("/settings").text
+    app.close()
 
 
 def test_a_health_report_holds_only_what_its_reader_may_see(app: Jobkit, ids: list[int]) -> None:
@@ -150,5 +154,8 @@ def test_the_plugins_page_links_documentation_and_vouches_for_nothing(
     app: Jobkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobkit_dashboard.views.system.docs_of", lambda name: "https://docs.example/?a=1&b=2")
-    page = Client(Dashboard(app, auth=by_header)).get("/plugins").text
+    answer = Client(Dashboard(app, auth=by_header)).get("/plugins")
+    assert answer.headers["x-dns-prefetch-control"] == "off"
+    page = answer.text
+    assert "preconnect" not in page and "prefetch" not in page
     assert '<a href="https://docs.example/?a=1&amp;b=2" rel="noopener noreferrer external">' in page
