@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop the server where it was started."""
     if config.stash.get(OWNED, False):
         config.stash[SERVER].destroy()
+
+
+@pytest.fixture(autouse=True)
+def as_found() -> Iterator[None]:
+    """What a test makes importable, as `--import` does with the working directory, is not importable in the next."""
+    before = list(sys.path)
+    yield
+    gone = set(sys.path) - set(before)
+    sys.path[:] = before
+    for name, module in list(sys.modules.items()):
+        if gone and str(getattr(module, "__file__", "")).startswith(tuple(gone)):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
