@@ -36,9 +36,7 @@ class LoopRunner:
 
     def start(self, run: Run) -> None:
         """See JobRunner."""
-        run.handle = task = self._task(self._drive(run), context=self._host.context(run))
-        if run.why is not None and run.started is not None and not task.done():
-            task.cancel()  # told to end by its own first step, when there was no handle yet
+        run.handle = self._task(self._drive(run), context=self._host.context(run))
 
     def stop(self, run: Run) -> None:
         """Cancel the task; one that has not begun is ended where it begins (a task cancelled earlier never
@@ -58,6 +56,7 @@ class LoopRunner:
 
     async def _drive(self, run: Run) -> None:
         host = self._host
+        run.handle = asyncio.current_task()  # its first step may be on its way before `start` has it
         if not host.begin(run):
             return
         host.enter(run)
