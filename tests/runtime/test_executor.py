@@ -212,6 +212,30 @@ def test_async_jobs_run_on_the_loop_and_plain_ones_in_daemon_threads() -> None:
 # -- timeouts
 
 
+@pytest.mark.parametrize("jobs", [2, 3, 7])
+def test_plain_jobs_that_come_together_and_wait_run_side_by_side(jobs: int) -> None:
+    """Each waits for all the others, so that none ends unless all have begun; again and again, since threads race."""
+
+    async def scenario() -> list[Settled]:
+        together = threading.Barrier(jobs)
+
+        def meet(job: JobInfo) -> None:
+            together.wait(10)
+
+        BODIES["meet"] = meet
+        delivered: list[Settled] = []
+        executor = Executor(core, asyncio.get_running_loop(), lambda settled, _: delivered.append(settled))
+        claims = [claimed(n, worker="sync", args='{"case": "meet"}') for n in range(jobs)]
+        executor.accept(None, claims, {"sync": Sync})
+        await until(lambda: len(delivered) == jobs)
+        executor.shut_down()
+        return delivered
+
+    core = core_with()
+    for _ in range(20):
+        assert {settled.outcome for settled in asyncio.run(scenario())} == {"completed"}
+
+
 def test_a_timeout_cancels_a_coroutine() -> None:
     seen: list[str] = []
 

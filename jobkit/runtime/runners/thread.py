@@ -82,8 +82,10 @@ class Threads:
     def _call(self) -> None:
         """All runs of this turn have come: one thread for them, and a look at what it has left over."""
         self._calling = False
-        self._wake(1 if self._brief else len(self._waiting))
-        if self._timer is None and len(self._waiting) > 1:
+        came = len(self._waiting)  # counted first: the one that is woken takes its own at once
+        woken = 1 if self._brief else came
+        self._wake(woken)
+        if self._timer is None and came > woken:
             self._timer = self._loop.call_later(BRIEF, self._spread)
 
     def _spread(self) -> None:
