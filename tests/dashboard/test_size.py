@@ -125,7 +125,7 @@ def counted_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_DA4_no_page_takes_more_steps_when_there_are_more_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On SQLite: twice as long a history, the same work."""
+    """On SQLite: nearly twice as long a history, the same work; to read all of it would take 1.8 times as much."""
     found: dict[str, list[int]] = {path: [] for path in LISTS}
     for more in (12_000, 52_000):
         app = filled(f"sqlite:///{tmp_path / str(more)}.db", 40_000)
@@ -136,7 +136,7 @@ def test_DA4_no_page_takes_more_steps_when_there_are_more_jobs(
                 look(client, path)
             found[path].append(steps[0])
         app.close()
-    grown = {path: (small, large) for path, (small, large) in found.items() if large > small * 1.2 + 300}
+    grown = {path: (small, large) for path, (small, large) in found.items() if large > small * 1.45 + 300}
     assert not grown
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_CW3_a_node_that_was_suspended_and_declared_dead_writes_nothing_and_starts_anew(rig: Rig) -> None:
     rig.settings["dead_after"] = "4s"
     frozen, other = rig.start(), rig.start()
-    kinds = [nap(n=i, seconds=8) if i % 2 else nap_in_thread(n=i, seconds=8) for i in range(14)]
+    kinds = [nap(n=i, seconds=5) if i % 2 else nap_in_thread(n=i, seconds=5) for i in range(14)]
     ids = rig.enqueue(*kinds)
     wait_for("both run some", lambda: len({line.pid for line in rig.lines("begin")}) == 2)
     wait_for("all have begun", lambda: len(rig.lines("begin")) == 14)
@@ -101,7 +101,7 @@ def test_CW9_clocks_that_are_90_s_apart_rescue_nobody_and_lose_nothing(rig: Rig)
     app = ("--app", "tests.support.skewed:app")
     fast = rig.start(imports=app, CHORES_SKEW="90")
     exact = rig.start(imports=app, CHORES_SKEW="0")
-    long = rig.enqueue(*[nap(n=5_000 + i, seconds=8) for i in range(6)])
+    long = rig.enqueue(*[nap(n=5_000 + i, seconds=5) for i in range(6)])
     load = Load(rig)
     started = time.monotonic()
     with load.running():
