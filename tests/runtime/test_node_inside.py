@@ -78,7 +78,6 @@ def test_observers_in_the_transaction_see_what_lands(make: Callable[..., App]) -
 
 def test_CW7_a_job_that_blocks_the_loop_is_named_and_stops_no_beat(app: App) -> None:
     async def scenario() -> None:
-        [id] = app.enqueue(Busy(2.5))
         async with app.node() as node:
             named: list[str] = []
             beats: list[float | None] = []
@@ -91,7 +90,9 @@ def test_CW7_a_job_that_blocks_the_loop_is_named_and_stops_no_beat(app: App) -> 
                         named.append(job)
                     time.sleep(0.01)
 
-            await asyncio.to_thread(watch)
+            watching = asyncio.get_running_loop().run_in_executor(None, watch)
+            [id] = app.enqueue(Busy(2.5))
+            await watching
             await app.settled(id)
             assert named[0].startswith(f"job {id} (busy) at ")
             assert "in perform" in named[0]
