@@ -33,10 +33,6 @@ def test_its_workers_and_its_schedule_are_known_by_installing_it(app: Jobkit) ->
     assert "filekit_nightly_scan" not in {entry.recurring.key for entry in app.registry.schedules()}
 
 
-def test_a_node_works_on_its_queue_without_being_told(app: Jobkit) -> None:
-    assert {name: queue.limit for name, queue in app.registry.queues().items()}["files"] == 8
-
-
 def test_the_nightly_scan_is_there_and_runs_once_a_folder_is_configured_whenever_that_is(
     app: Jobkit, database_url: str
 ) -> None:

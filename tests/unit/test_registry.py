@@ -778,7 +778,7 @@ def test_a_plugin_whose_schedules_are_wrong_loses_those_alone(site: Site) -> Non
 def test_queues_are_the_configured_ones_and_then_those_of_plugins(site: Site) -> None:
     source = "@hookimpl\ndef jobkit_queues(config):\n    return {'default': 99, 'media': 2, 'bad': -1}\n"
     site.install("acme", plugins={"acme": "acme_queues"}, modules={"acme_queues": source})
-    found = registry(queues="default:7", disable=["filekit"])
+    found = registry(queues="default:7")
     assert found.queues() == {"default": QueueConfig(7), "media": QueueConfig(2)}
     assert state(found, "acme").failures == 1
 
@@ -786,7 +786,7 @@ def test_queues_are_the_configured_ones_and_then_those_of_plugins(site: Site) ->
 def test_a_queue_of_a_plugin_needs_a_name_that_queues_may_have(site: Site) -> None:
     source = "@hookimpl\ndef jobkit_queues(config):\n    return {'media': 2, 'no name': 1}\n"
     site.install("acme", plugins={"acme": "acme_names"}, modules={"acme_names": source})
-    found = registry(queues="default:7", disable=["filekit"])
+    found = registry(queues="default:7")
     assert list(found.queues()) == ["default", "media"]
     assert "'no name' is no name" in state(found, "acme").last_failure
 

@@ -1,4 +1,4 @@
-"""The queue of filekit's workers and the nightly re-scan, as a jobkit plugin."""
+"""The nightly re-scan, as a jobkit plugin."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ class FilekitSettings:
 
 
 jobkit_plugin = PluginInfo(api=1, settings=FilekitSettings)
-
-
-@hookimpl
-def jobkit_queues(config: Config) -> dict[str, int]:
-    """Every node works on the queue `files`, eight jobs at a time, unless the configuration says otherwise."""
-    return {"files": 8}
 
 
 @hookimpl
