@@ -193,8 +193,6 @@ class Server:
                 note(ctx.app, ctx.actor, route.permission, "denied", request_id=ctx.request.request_id)
             raise
 
-    run = _run
-
 
 def _form_token(ctx: Context) -> str:
     """The token of this browser, or a new one."""

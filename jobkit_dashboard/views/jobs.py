@@ -37,6 +37,7 @@ __all__ = [
     "list_query",
     "marked",
     "page_request",
+    "read_page",
 ]
 
 PER: Final = (25, 50, 100, 200)
@@ -106,15 +107,7 @@ def jobs_page(ctx: Context) -> Page:
     typed, query = list_query(ctx)
     asked, slow = page_request(ctx), ""
     try:
-        found = ctx.reads.jobs(
-            query,
-            sort=asked.sort,
-            descending=asked.descending,
-            cursor=asked.cursor,
-            at=asked.at,
-            end=asked.end,
-            limit=asked.limit,
-        )
+        found = read_page(ctx, asked)
     except QueryTimeout as error:
         found, slow = JobPage((), None, None, query, "id", True), str(error)
     rows = (
@@ -156,6 +149,19 @@ def jobs_page(ctx: Context) -> Page:
         },
         token=_token(rows, found, counted, _fresh(ctx, found)),
         nav="jobs",
+    )
+
+
+def read_page(ctx: Context, asked: PageRequest) -> JobPage:
+    """The page of the list that was asked for. Raises QueryTimeout and what else reading jobs raises."""
+    return ctx.reads.jobs(
+        asked.query,
+        sort=asked.sort,
+        descending=asked.descending,
+        cursor=asked.cursor,
+        at=asked.at,
+        end=asked.end,
+        limit=asked.limit,
     )
 
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from jobkit.admin.errors import AdminError
 from jobkit_dashboard.context import Context
 from jobkit_dashboard.request import Fields
-from jobkit_dashboard.views.jobs import page_request
+from jobkit_dashboard.views.jobs import page_request, read_page
 
 __all__ = ["neighbours"]
 
@@ -22,15 +22,7 @@ def neighbours(ctx: Context, listed: str, job_id: int) -> tuple[int | None, int 
     there = Context(ctx.dash, ctx.request, ctx.actor, query=fields)
     asked = page_request(there)
     try:
-        found = ctx.reads.jobs(
-            asked.query,
-            sort=asked.sort,
-            descending=asked.descending,
-            cursor=asked.cursor,
-            at=asked.at,
-            end=asked.end,
-            limit=asked.limit,
-        )
+        found = read_page(ctx, asked)
     except AdminError:
         return None, None
     ids = [job.id for job in found.jobs]
